@@ -1,0 +1,27 @@
+"""Who is asking: the per-request context handed to every tier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["ReqContext"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ReqContext:
+    """Context of one request.
+
+    `req_id` is unique among live requests. `kv_transfer_params` is what the
+    client sent along for tiers to read (a tenant, for example).
+    `trace_headers` are the request's own W3C trace context headers, so that
+    spans made on its behalf join its trace.
+    """
+
+    req_id: str
+    kv_transfer_params: Mapping[str, Any] = field(default=_NOTHING, hash=False)
+    trace_headers: Mapping[str, str] = field(default=_NOTHING, hash=False)
