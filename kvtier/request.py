@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 __all__ = ["ReqContext"]
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class ReqContext:
@@ -23,5 +19,5 @@ class ReqContext:
     """
 
     req_id: str
-    kv_transfer_params: Mapping[str, Any] = field(default=_NOTHING, hash=False)
-    trace_headers: Mapping[str, str] = field(default=_NOTHING, hash=False)
+    kv_transfer_params: Mapping[str, Any] | None = field(default=None, hash=False)
+    trace_headers: Mapping[str, str] | None = field(default=None, hash=False)
