@@ -1,0 +1,98 @@
+"""The wheel by itself: built, installed into a fresh environment, used from another folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import kvtier
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Standard output of `command`; its standard error is in the failure, if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def build(source: Path, into: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "--directory", into, cwd=source)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    build(ROOT, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    [path] = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs a program of an environment in which only the wheel is installed, elsewhere."""
+    environment = tmp_path_factory.mktemp("environment")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    venv.create(environment, with_pip=True)
+    programs = environment / "bin"
+    pins = ROOT / "constraints.txt"
+    run(programs / "python", "-m", "pip", "install", "-qq", "-c", pins, wheel, cwd=elsewhere)
+    return lambda program, *arguments: run(programs / program, *arguments, cwd=elsewhere)
+
+
+def members(wheel: Path) -> set[str]:
+    return set(ZipFile(wheel).namelist())
+
+
+def test_it_holds_the_package_and_its_metadata_only(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in members(wheel)}
+    assert tops == {"kvtier", f"kvtier-{kvtier.__version__}.dist-info"}
+
+
+def test_it_holds_every_tracked_file_of_the_package(wheel: Path) -> None:
+    tracked = run("git", "ls-files", "kvtier", cwd=ROOT).split()
+    assert "kvtier/py.typed" in tracked
+    assert set(tracked) <= members(wheel)
+
+
+def test_the_sdist_builds_the_same_wheel(built: Path, wheel: Path, tmp_path: Path) -> None:
+    [sdist] = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [source] = tmp_path.iterdir()
+    build(source, tmp_path / "dist")
+    [again] = (tmp_path / "dist").glob("*.whl")
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_it_names_its_version(alone: Callable[..., str]) -> None:
+    assert kvtier.__version__ in alone("kvtier", "--version")
+    assert alone("python", "-m", "kvtier", "--version") == alone("kvtier", "--version")
+
+
+def test_it_replays_a_workload(alone: Callable[..., str]) -> None:
+    assert alone("kvtier", "replay", "--limit", "5")
+
+
+def test_its_tiers_are_found(alone: Callable[..., str]) -> None:
+    program = (
+        "from importlib.metadata import entry_points\n"
+        "for e in sorted(entry_points(group='kvtier.tiers')): print(e.name, callable(e.load()))"
+    )
+    assert alone("python", "-c", program) == "fs True\nmemory True\n"
