@@ -65,10 +65,11 @@ def test_it_holds_the_package_and_its_metadata_only(wheel: Path) -> None:
     assert tops == {"kvtier", f"kvtier-{kvtier.__version__}.dist-info"}
 
 
-def test_it_holds_every_tracked_file_of_the_package(wheel: Path) -> None:
-    tracked = run("git", "ls-files", "kvtier", cwd=ROOT).split()
-    assert "kvtier/py.typed" in tracked
-    assert set(tracked) <= members(wheel)
+def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
+    paths = (p for p in (ROOT / "kvtier").rglob("*") if p.is_file() and p.suffix != ".pyc")
+    ours = {p.relative_to(ROOT).as_posix() for p in paths}
+    assert {"kvtier/py.typed", "kvtier/lifecycle.py"} <= ours
+    assert {name for name in members(wheel) if name.startswith("kvtier/")} == ours
 
 
 def test_the_sdist_builds_the_same_wheel(built: Path, wheel: Path, tmp_path: Path) -> None:
