@@ -88,9 +88,9 @@ class Guard(Enum):
     EXCUSED = "the asker waits through the re-ask of a question that failed it"
     OVERDUE = "the probe is older than the deadline"
     OTHER_GENERATION = "the answer belongs to another generation"
+    YES = "the answer is yes"
     STORED = "the block was stored while the question was out"
     FAILED = "the question failed"
-    NOT_NO = "the answer is not a no"
     OTHERS_WAIT = "other requests still wait"
     CLAIMED = "a request waits"
 
@@ -197,9 +197,9 @@ TABLE: dict[tuple[LookupPhase, Trigger], tuple[Row, ...]] = {
     (_P.IN_FLIGHT, _T.SEND): (_illegal(_P.IN_FLIGHT),),
     (_P.IN_FLIGHT, _T.ANSWER): (
         Row(_G.OTHER_GENERATION, _P.IN_FLIGHT, _O.DISCARDED),
+        Row(_G.YES, _P.RESOLVED, _O.HIT),
         Row(_G.STORED, _P.RESOLVED, _O.FORCED_HIT),
         Row(_G.FAILED, _P.RESOLVED, _O.LOOKUP_ERROR),
-        Row(_G.NOT_NO, _P.RESOLVED, _O.HIT),
         Row(None, _P.RESOLVED, _O.MISS),
     ),
     (_P.IN_FLIGHT, _T.MARK_MISS): (_same(_P.IN_FLIGHT),),

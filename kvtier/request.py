@@ -8,6 +8,7 @@ from typing import Any
 
 __all__ = ["ReqContext"]
 
+
 @dataclass(frozen=True, slots=True)
 class ReqContext:
     """Context of one request.

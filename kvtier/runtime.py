@@ -107,11 +107,8 @@ class ThreadRuntime(Runtime):
     def __init__(self) -> None:
         self._done = threading.Event()
 
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
     def lane(self, name: str) -> Lane:
         return _ThreadLane(name, self._done.set)

@@ -116,9 +116,7 @@ class OffloadingManager(ABC):
         """Where is this block, for this request, now?"""
 
     @abstractmethod
-    def prepare_load(
-        self, keys: Sequence[OffloadKey], req_context: ReqContext
-    ) -> LoadStoreSpec:
+    def prepare_load(self, keys: Sequence[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         """Take a reference on blocks that answered `HIT` in this step.
 
         Raises `UsageError`, and takes none, if one of them is not readable.

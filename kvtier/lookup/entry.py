@@ -1,0 +1,162 @@
+"""What a probe is made of, and the copies of it that leave the table."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kvtier.keys import OffloadKey
+from kvtier.lifecycle import LookupPhase
+from kvtier.request import ReqContext
+
+__all__ = [
+    "ABSENTEE",
+    "NOBODY",
+    "Batch",
+    "Entry",
+    "EntryView",
+    "Held",
+    "LookupCounts",
+    "Question",
+    "Snapshot",
+]
+
+_ABSENT: Final = LookupPhase.ABSENT
+NOBODY: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one `batch_lookup` call is about: keys of one scope, `generations` alongside."""
+
+    scope: Hashable
+    req_context: ReqContext
+    """Context of the request that created the first of these probes."""
+    keys: list[OffloadKey]
+    generations: list[int]
+
+
+@dataclass(slots=True)
+class LookupCounts:
+    """Plain counters, always on. `issued` = `resolved` + `abandoned` + `closed` + open probes."""
+
+    issued: int = 0
+    """Generations born, re-asks included."""
+    joined: int = 0
+    """Lookups by a further request that found a probe or verdict to share."""
+    backend_calls: int = 0
+    """`batch_lookup` calls handed to the worker."""
+    resolved: int = 0
+    """Probes that got an answer: yes, no or error, claimed or not."""
+    lookup_errors: int = 0
+    """Of those: answers that stand for a failed question."""
+    abandoned: int = 0
+    """Questions taken back before they were sent."""
+    closed: int = 0
+    """Probes that shutdown ended."""
+    unclaimed: int = 0
+    """Verdicts swept because nobody took them."""
+    discarded: int = 0
+    """Answers that had no question (any more)."""
+    illegal: int = 0
+    """Answers that the table refused."""
+    peak_entries: int = 0
+    """Most entries at the end of a step."""
+    peak_out: int = 0
+    """Most probes in flight at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    """A copy of one entry; field by field what `docs/lifecycle.md` calls its state."""
+
+    generation: int
+    phase: LookupPhase
+    verdict: bool | None
+    waiters: frozenset[str]
+    born: float
+    resolved_at: float | None
+    error: bool
+    stored: bool
+    excused: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of the whole table, for invariants and comparisons."""
+
+    entries: Mapping[tuple[Hashable, OffloadKey], EntryView]
+    held: Mapping[str, frozenset[tuple[Hashable, OffloadKey]]]
+    batch: tuple[tuple[Hashable, OffloadKey], ...]
+    batches_out: int
+    unclaimed: frozenset[tuple[Hashable, OffloadKey]]
+    closed: bool
+
+
+class Batch:
+    """One `flush` worth of questions: how many of its probes are still in flight."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+NO_BATCH: Final = Batch(0)
+
+
+class Entry:
+    """One probe. Owned by the table; others read `verdict` and nothing else.
+
+    `waiters` is a number: who they are is the table's reverse index to say, which
+    is the only other place that knows, and a set per probe would be most of its
+    size.
+    """
+
+    __slots__ = (
+        "batch",
+        "born",
+        "error",
+        "excused",
+        "generation",
+        "key",
+        "phase",
+        "req_context",
+        "resolved_at",
+        "scope",
+        "stored",
+        "verdict",
+        "waiters",
+        "wanted",
+    )
+
+    def __init__(
+        self, scope: Hashable, key: OffloadKey, generation: int, req_context: ReqContext, now: float
+    ) -> None:
+        self.scope = scope
+        self.key = key
+        self.generation = generation
+        self.req_context = req_context
+        self.born = now
+        self.phase = _ABSENT
+        self.verdict: bool | None = None
+        self.resolved_at: float | None = None
+        self.waiters = 0
+        self.error = False
+        self.stored = False
+        self.wanted = False
+        self.excused = NOBODY
+        self.batch = NO_BATCH
+
+
+class Held(dict[OffloadKey, Entry]):
+    """What one request joined. A key that it did not join reads as not answered yet."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: OffloadKey) -> Entry:
+        return ABSENTEE
+
+
+ABSENTEE: Final = Entry(None, OffloadKey(b""), 0, ReqContext(""), 0.0)

@@ -1,0 +1,215 @@
+"""`AsyncLookupManager`: lookups of one slow tier that never block the scheduler.
+
+A tier composes one of these. It is the table (which decides), the worker (which
+asks) and the order between them (which is here): a lookup answers from the
+table, `flush` at the end of a step hands the step's questions to the worker, and
+what the worker published is applied on the first lookup after a flush, at the
+next flush, and at shutdown. One caller at a time, usually the scheduler's
+thread; there is no lock.
+
+    class MyLookups(AsyncLookupManager):
+        def batch_lookup(self, keys, req_context):
+            return [self.client.exists(key) for key in keys]
+
+    with MyLookups("1:mine") as lookups:
+        lookups.lookup(key, ctx)     # None: ask again next step
+        lookups.flush()              # end of the step
+        ...
+        lookups.lookup(key, ctx)     # True or False
+        lookups.cleanup(ctx.req_id)  # the request ended
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Iterable
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from kvtier.keys import OffloadKey
+from kvtier.lifecycle import LookupObserver, LookupPhase
+from kvtier.lookup.entry import LookupCounts, Snapshot
+from kvtier.lookup.guards import LookupLimits
+from kvtier.lookup.table import LookupTable
+from kvtier.lookup.worker import LookupWorker
+from kvtier.request import ReqContext
+from kvtier.results import MissReason
+from kvtier.runtime import Runtime, ThreadRuntime
+
+__all__ = ["AsyncLookupManager"]
+
+_log = structlog.get_logger("kvtier.lookup")
+
+
+class AsyncLookupManager(ABC):
+    """Asynchronous existence checks for the tier labelled `tier`.
+
+    `deadline` (seconds from the birth of a probe): past it lookups read `False`
+    while the question goes on. `verdict_lifetime` (seconds from the verdict): past
+    it the next lookup asks again; it must exceed `deadline`, and should exceed the
+    time a probe takes plus a step, or a request can chase expiring verdicts for
+    ever. At most `max_batches_out` batches are with the worker at once. Raises
+    `UsageError` for values that make no sense.
+    """
+
+    def __init__(
+        self,
+        tier: str,
+        *,
+        runtime: Runtime | None = None,
+        max_batches_out: int = 2,
+        deadline: float | None = None,
+        verdict_lifetime: float | None = None,
+        observer: LookupObserver | None = None,
+    ) -> None:
+        self.tier = tier
+        self._limits = LookupLimits(deadline, verdict_lifetime, max_batches_out)
+        self._table = LookupTable(tier, self._limits, observer=observer)
+        runtime = runtime if runtime is not None else ThreadRuntime()
+        self._now = runtime.now
+        self._worker = LookupWorker(f"kvtier-lookup-{tier}", self.batch_lookup, runtime)
+        self._held = self._table.held
+        shared = type(self).probe_scope is AsyncLookupManager.probe_scope
+        self._scope_of = None if shared else self.probe_scope
+        self._must_drain = False
+        self._direct = verdict_lifetime is None
+        """A held verdict may be read off without asking the table."""
+
+    @abstractmethod
+    def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Iterable[bool]:
+        """Which of `keys` exist in the tier: one `bool` per key, in the same order.
+
+        Called on the worker's lane, once per scope and batch, with the context of
+        the request that first asked for the first key. May block. If it raises, or
+        answers anything but one `bool` per key, every key of this call counts as
+        failed (vllm 44193): it reads `False` until a new request asks again.
+        """
+
+    def probe_scope(self, req_context: ReqContext) -> Hashable:
+        """Which requests may share an answer: those with equal scopes.
+
+        Default: all. A tier whose answer depends on the tenant returns the tenant.
+        """
+        return None
+
+    # -- the step --------------------------------------------------------------------------
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
+        """`True`: the tier has it. `False`: read it as a miss. `None`: ask again next step."""
+        if self._direct:
+            try:
+                verdict = self._held[req_context.req_id][key].verdict
+            except KeyError:
+                verdict = None
+            if verdict is not None:
+                return verdict
+        if self._must_drain:
+            self.drain_results()
+        return self._table.lookup(key, req_context, self._scope_of, self._now())
+
+    def flush(self) -> None:
+        """End of a step: apply what came, drop what nobody took, send what was asked."""
+        now = self._now()
+        self.drain_results()
+        self._table.sweep(now)
+        questions = self._table.take_batch(now)
+        if questions:
+            self._worker.post(questions)
+        if not self._table.closed:
+            self._must_drain = True
+            self._direct = False
+
+    def drain_results(self) -> None:
+        """Apply the worker's replies. Idempotent; a lookup after a flush does it by itself.
+
+        Draining before the lookup joins, or after, comes to the same: a verdict
+        that finds no waiter stays until the next flush for whoever asks first.
+        """
+        now = self._now()
+        while (reply := self._worker.take()) is not None:
+            question = reply.question
+            keys = len(question.keys)
+            if reply.failure is not None:
+                _log.warning("lookup_error", tier=self.tier, keys=keys, error=reply.failure)
+            for error in self._table.answer(question, reply.verdicts or [None] * keys, now):
+                _log.warning("illegal_answer", tier=self.tier, error=str(error))
+        self._must_drain = False
+        self._direct = self._limits.verdict_lifetime is None
+        if self._table.observer_error is not None:
+            _log.error("observer_dropped", tier=self.tier, error=repr(self._table.observer_error))
+            self._table.observer_error = None
+
+    def mark_miss(
+        self, keys: Collection[OffloadKey], req_context: ReqContext | None = None
+    ) -> None:
+        """A load of `keys` failed: held verdicts become `False` (vllm 49176).
+
+        Questions that are not answered yet are newer and are left alone. Without
+        a context: in every scope, since a miss is always allowed.
+        """
+        every = req_context is None
+        scope = None if req_context is None else self.probe_scope(req_context)
+        self._table.mark_miss(keys, scope, every, self._now())
+
+    def mark_hit(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """A store of `keys` completed: held and coming verdicts of that scope become `True`."""
+        self._table.mark_hit(keys, self.probe_scope(req_context), self._now())
+
+    def cleanup(self, req_id: str) -> None:
+        """The request lets go of all it asked for. An unknown id: nothing."""
+        self._table.release(req_id, self._now())
+
+    def shutdown(self, timeout: float | None = 5.0) -> None:
+        """Stop, within `timeout` seconds whatever the back end does. Idempotent.
+
+        `None` waits as long as the back end takes. Afterwards lookups are pure
+        reads, and nothing is asked any more.
+        """
+        if self._table.closed:
+            return
+        self._worker.stop(timeout)
+        self.drain_results()
+        now = self._now()
+        self._table.sweep(now)
+        self._table.close(now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    # -- reading ---------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> LookupCounts:
+        """The counters; live, not a copy."""
+        return self._table.counts
+
+    def why_false(self, key: OffloadKey, req_context: ReqContext) -> MissReason:
+        """What stands behind the `False` that this request reads for `key`. Changes nothing."""
+        probe = self._table.peek(key, req_context.req_id)
+        if probe is None:
+            return MissReason.CLOSED if self._table.closed else MissReason.ABSENT
+        if probe.error or req_context.req_id in probe.excused:
+            return MissReason.LOOKUP_ERROR
+        if probe.phase is not LookupPhase.RESOLVED and self._limits.overdue(
+            probe.born, self._now()
+        ):
+            return MissReason.DEADLINE
+        return MissReason.ABSENT
+
+    def has_pending_work(self) -> bool:
+        """Whether `flush` must go on being called."""
+        return self._table.has_pending_work
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the table."""
+        return self._table.snapshot()

@@ -1,0 +1,468 @@
+"""`LookupTable`: the lifecycle as a machine without threads, clocks or queues.
+
+Every method is one event. It takes the time as an argument, finds the row of
+`kvtier.lifecycle.TABLE` that fits, and applies it; nothing else ever changes an
+entry. What leaves the machine are return values: a reply to a lookup, the
+questions to send. What comes in from outside is checked against the table:
+`IllegalTransition` is raised and nothing has changed.
+
+Three structures, and what ties them together:
+
+* `entries[scope][key]`: the probes. Sharing happens inside a scope only.
+* `held[req_id][key]`: which request waits for, or holds, which probe. It is the
+  exact reverse of the `waiters` of the entries, and the cached path: a repeated
+  lookup of a resolved probe reads `held[req_id][key].verdict` and nothing else.
+* `batch`: the `PENDING` entries, in the order in which they were asked.
+
+One caller at a time owns the table. It has no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+
+from kvtier.errors import IllegalTransition
+from kvtier.keys import OffloadKey
+from kvtier.lifecycle import (
+    TABLE,
+    LookupObserver,
+    LookupPhase,
+    Outcome,
+    Row,
+    Transition,
+    Trigger,
+)
+from kvtier.lookup.entry import (
+    ABSENTEE,
+    NO_BATCH,
+    NOBODY,
+    Batch,
+    Entry,
+    EntryView,
+    Held,
+    LookupCounts,
+    Question,
+    Snapshot,
+)
+from kvtier.lookup.guards import NO_EVENT, Event, LookupLimits, compile_rows
+from kvtier.request import ReqContext
+
+__all__ = ["LookupTable"]
+
+# Bound once: reading a member off its class costs more than the rest of a row.
+_ABSENT, _PENDING, _IN_FLIGHT, _RESOLVED = LookupPhase
+_JOIN, _SEND, _ANSWER, _MARK_MISS, _MARK_HIT, _RELEASE, _SWEEP, _CLOSE = Trigger
+_ASKED_AGAIN, _JOINED = Outcome.ASKED_AGAIN, Outcome.JOINED
+_EXCUSED, _DEADLINE = Outcome.EXCUSED, Outcome.DEADLINE
+_HIT, _LOOKUP_ERROR = Outcome.HIT, Outcome.LOOKUP_ERROR
+_FORCED_HIT, _FORCED_MISS, _NOTED = Outcome.FORCED_HIT, Outcome.FORCED_MISS, Outcome.NOTED
+_ABANDONED, _CLOSED = Outcome.ABANDONED, Outcome.CLOSED
+_DISCARDED, _ILLEGAL = Outcome.DISCARDED, Outcome.ILLEGAL
+
+
+class LookupTable:
+    """The probes of one tier.
+
+    `table` is the lifecycle table, a parameter so that tests can show that a wrong
+    one is noticed.
+    """
+
+    def __init__(
+        self,
+        tier: str,
+        limits: LookupLimits,
+        *,
+        observer: LookupObserver | None = None,
+        table: Mapping[tuple[LookupPhase, Trigger], tuple[Row, ...]] = TABLE,
+    ) -> None:
+        self.tier = tier
+        self.limits = limits
+        self._counts = LookupCounts()
+        self.closed = False
+        self.held: dict[str, Held] = {}
+        self.observer_error: BaseException | None = None
+        self._observer = observer
+        self._wanted: set[str] = set()
+        self._entries: dict[Hashable, dict[OffloadKey, Entry]] = {}
+        self._batch: dict[int, Entry] = {}
+        self._unclaimed: list[Entry] = []
+        self._batches_out = 0
+        self._out = 0
+        self._generation = 0
+        self._seq = 0
+        self._event = Event()
+        self._cells = [
+            [compile_rows(table[phase, trigger]) for phase in LookupPhase] for trigger in Trigger
+        ]
+        self._birth = self._row(ABSENTEE, _JOIN, NO_EVENT)
+
+    # -- events ---------------------------------------------------------------------------
+
+    def lookup(
+        self,
+        key: OffloadKey,
+        req_context: ReqContext,
+        scope_of: Callable[[ReqContext], Hashable] | None,
+        now: float,
+    ) -> bool | None:
+        """A request asks. The verdict, `False` by excuse or deadline, or `None`: ask again.
+
+        `scope_of` (`None`: one scope for all) is called only if this request has not
+        asked for `key` before.
+        """
+        req_id = req_context.req_id
+        mine = self.held.get(req_id)
+        entry = mine.get(key) if mine is not None else None
+        if entry is not None:
+            return entry.verdict if self.closed else self._join(entry, req_context, False, now)
+        scope = scope_of(req_context) if scope_of is not None else None
+        probes = self._entries.get(scope)
+        entry = probes.get(key) if probes is not None else None
+        if self.closed:
+            return entry.verdict if entry is not None else False
+        if mine is None:
+            mine = self._greet(req_context)
+        if entry is not None:
+            mine[key] = entry
+            entry.waiters += 1
+            return self._join(entry, req_context, True, now)
+        self._generation = generation = self._generation + 1
+        mine[key] = entry = Entry(scope, key, generation, req_context, now)
+        if probes is None:
+            self._entries[scope] = {key: entry}
+        else:
+            probes[key] = entry
+        self._batch[generation] = entry
+        _, entry.phase, outcome = self._birth
+        entry.waiters = 1
+        if req_id in self._wanted:
+            entry.wanted = True
+            self._report(entry, _ABSENT, _JOIN, outcome, now, req_id)
+        return None
+
+    def _join(self, entry: Entry, req_context: ReqContext, new: bool, now: float) -> bool | None:
+        req_id = req_context.req_id
+        event = self._event
+        event.now, event.req_id, event.new = now, req_id, new
+        source = entry.phase
+        _, target, outcome = self._row(entry, _JOIN, event)
+        if outcome is _ASKED_AGAIN:
+            entry.excused = frozenset(self._waiters(entry)) - {req_id}
+        if target is not source:
+            self._generation += 1
+            entry.generation = self._generation
+            entry.phase = target
+            entry.verdict = entry.resolved_at = None
+            entry.error = False
+            entry.born = now
+            entry.req_context = req_context
+            self._batch[entry.generation] = entry
+        elif new:
+            self._counts.joined += 1
+        if new and req_id in self._wanted:
+            entry.wanted = True
+        if entry.wanted and (new or outcome is not _JOINED):
+            self._report(entry, source, _JOIN, outcome, now, req_id)
+        if outcome is _EXCUSED or outcome is _DEADLINE:
+            return False
+        return entry.verdict
+
+    def take_batch(self, now: float) -> list[Question]:
+        """The questions to send now: the whole batch, one `Question` per scope.
+
+        Empty if there is nothing to ask, or while `max_batches_out` batches are
+        out: what is pending then goes later, as one larger batch.
+        """
+        counts = self._counts
+        counts.peak_entries = max(counts.peak_entries, sum(map(len, self._entries.values())))
+        if not self._batch or self._batches_out >= self.limits.max_batches_out or self.closed:
+            return []
+        batch = Batch(len(self._batch))
+        questions: dict[Hashable, Question] = {}
+        send = self._row(next(iter(self._batch.values())), _SEND, NO_EVENT)
+        for generation, entry in self._batch.items():
+            source = entry.phase
+            _, entry.phase, outcome = send
+            entry.batch = batch
+            question = questions.get(entry.scope)
+            if question is None:
+                question = Question(entry.scope, entry.req_context, [], [])
+                questions[entry.scope] = question
+            question.keys.append(entry.key)
+            question.generations.append(generation)
+            if entry.wanted:
+                self._report(entry, source, _SEND, outcome, now, None)
+        self._batch.clear()
+        self._batches_out += 1
+        self._out += batch.left
+        counts.peak_out = max(counts.peak_out, self._out)
+        counts.backend_calls += len(questions)
+        return list(questions.values())
+
+    def answer(
+        self, question: Question, verdicts: Iterable[bool | None], now: float
+    ) -> list[IllegalTransition]:
+        """The worker's answers to `question`, one per key (`None`: the question failed).
+
+        Answers come from outside and are not trusted: one whose question is not out
+        changes nothing, and is counted and returned as the error it would be.
+        """
+        refused: list[IllegalTransition] = []
+        probes = self._entries.get(question.scope, {})
+        event, row_of = self._event, self._row
+        batch, answered = NO_BATCH, 0
+        for key, event.generation, event.answer in zip(
+            question.keys, question.generations, verdicts, strict=True
+        ):
+            entry = probes.get(key, ABSENTEE)
+            source = entry.phase
+            try:
+                _, target, outcome = row_of(entry, _ANSWER, event)
+            except IllegalTransition as error:
+                refused.append(error)
+                target, outcome = source, _ILLEGAL
+            if target is not source:
+                batch = entry.batch
+                answered += 1
+                entry.phase = target
+                entry.verdict = outcome is _HIT or outcome is _FORCED_HIT
+                entry.resolved_at = now
+                entry.stored = False
+                entry.excused = NOBODY
+                if outcome is _LOOKUP_ERROR:
+                    entry.error = True
+                    self._counts.lookup_errors += 1
+                if not entry.waiters:
+                    self._unclaimed.append(entry)
+            if entry.wanted:
+                self._report(entry, source, _ANSWER, outcome, now, None)
+        self._leave(batch, answered)
+        self._counts.resolved += answered
+        self._counts.discarded += len(question.keys) - answered
+        self._counts.illegal += len(refused)
+        return refused
+
+    def sweep(self, now: float) -> None:
+        """Drop the verdicts that nobody took since they arrived."""
+        for entry in self._unclaimed:
+            if entry.phase is not _RESOLVED:
+                continue
+            _, target, outcome = self._row(entry, _SWEEP, NO_EVENT)
+            if target is _ABSENT:
+                self._counts.unclaimed += 1
+                self._delete(entry, outcome)
+                if entry.wanted:
+                    self._report(entry, _RESOLVED, _SWEEP, outcome, now, None)
+        self._unclaimed.clear()
+
+    def mark_miss(
+        self, keys: Iterable[OffloadKey], scope: Hashable, every: bool, now: float
+    ) -> None:
+        """A load of `keys` failed: held verdicts read `False`, in `scope` or in `every` scope."""
+        for key in keys:
+            for entry in self._marked(key, scope, every):
+                row = self._row(entry, _MARK_MISS, NO_EVENT)
+                if row.outcome is _FORCED_MISS:
+                    self._force(entry, _MARK_MISS, row, False, None, now)
+
+    def mark_hit(self, keys: Iterable[OffloadKey], scope: Hashable, now: float) -> None:
+        """A store of `keys` in `scope` completed: held and coming verdicts read `True`."""
+        for key in keys:
+            for entry in self._marked(key, scope, False):
+                row = self._row(entry, _MARK_HIT, NO_EVENT)
+                if row.outcome is _FORCED_HIT:
+                    self._force(entry, _MARK_HIT, row, True, now, now)
+                elif row.outcome is _NOTED:
+                    entry.stored = True
+                    if entry.wanted:
+                        self._report(entry, entry.phase, _MARK_HIT, row.outcome, now, None)
+
+    def release(self, req_id: str, now: float) -> None:
+        """A request lets go of everything it asked for. An unknown id: nothing."""
+        for entry in self.held.pop(req_id, {}).values():
+            source = entry.phase
+            _, target, outcome = self._row(entry, _RELEASE, NO_EVENT)
+            entry.waiters -= 1
+            if entry.excused:
+                entry.excused -= {req_id}
+            if target is not source:
+                self._delete(entry, outcome)
+            if entry.wanted:
+                self._report(entry, source, _RELEASE, outcome, now, req_id)
+        self._wanted.discard(req_id)
+
+    def close(self, now: float) -> None:
+        """Shutdown: every question without an answer ends, and nothing is asked any more."""
+        self.closed = True
+        for entries in list(self._entries.values()):
+            for entry in list(entries.values()):
+                source = entry.phase
+                _, target, outcome = self._row(entry, _CLOSE, NO_EVENT)
+                if target is not source:
+                    for waiter in self._waiters(entry):
+                        del self.held[waiter][entry.key]
+                    entry.waiters = 0
+                    self._delete(entry, outcome)
+                    if entry.wanted:
+                        self._report(entry, source, _CLOSE, outcome, now, None)
+
+    # -- reading --------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> LookupCounts:
+        """The counters, up to date; live, not a copy."""
+        self._counts.issued = self._generation
+        return self._counts
+
+    @property
+    def has_pending_work(self) -> bool:
+        """Whether a flush or an answer is still to come for some probe."""
+        return bool(self._batch or self._out or self._unclaimed)
+
+    def peek(self, key: OffloadKey, req_id: str) -> Entry | None:
+        """The probe that this request joined, if it did. Not to be changed."""
+        mine = self.held.get(req_id)
+        return None if mine is None else mine.get(key)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of everything."""
+        return Snapshot(
+            entries={
+                (scope, key): self._view(entry)
+                for scope, entries in self._entries.items()
+                for key, entry in entries.items()
+            },
+            held={
+                req_id: frozenset((entry.scope, key) for key, entry in mine.items())
+                for req_id, mine in self.held.items()
+            },
+            batch=tuple((entry.scope, entry.key) for entry in self._batch.values()),
+            batches_out=self._batches_out,
+            unclaimed=frozenset(
+                (entry.scope, entry.key)
+                for entry in self._unclaimed
+                if entry.phase is _RESOLVED and not entry.waiters
+            ),
+            closed=self.closed,
+        )
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _find(self, scope: Hashable, key: OffloadKey) -> Entry | None:
+        entries = self._entries.get(scope)
+        return None if entries is None else entries.get(key)
+
+    def _marked(self, key: OffloadKey, scope: Hashable, every: bool) -> list[Entry]:
+        scopes = list(self._entries) if every else [scope]
+        return [entry for s in scopes if (entry := self._find(s, key)) is not None]
+
+    def _row(self, entry: Entry, trigger: Trigger, event: Event) -> Row:
+        for guard, row in self._cells[trigger][entry.phase]:
+            if guard is None or guard(self.limits, entry, event):
+                if row.outcome is _ILLEGAL:
+                    break
+                return row
+        raise IllegalTransition(
+            f"{trigger.name} of {entry.key.hex()} in scope {entry.scope!r}: "
+            f"not possible while {entry.phase.name}"
+        )
+
+    def _force(
+        self,
+        entry: Entry,
+        trigger: Trigger,
+        row: Row,
+        verdict: bool,
+        resolved_at: float | None,
+        now: float,
+    ) -> None:
+        entry.phase = row.target
+        entry.verdict = verdict
+        entry.error = False
+        entry.resolved_at = resolved_at
+        if entry.wanted:
+            self._report(entry, _RESOLVED, trigger, row.outcome, now, None)
+
+    def _leave(self, batch: Batch, probes: int) -> None:
+        if probes:
+            self._out -= probes
+            batch.left -= probes
+            if batch.left == 0:
+                self._batches_out -= 1
+
+    def _delete(self, entry: Entry, outcome: Outcome) -> None:
+        if entry.phase is not _RESOLVED:
+            if entry.phase is _PENDING:
+                del self._batch[entry.generation]
+            else:
+                self._leave(entry.batch, 1)
+            if outcome is _ABANDONED:
+                self._counts.abandoned += 1
+            elif outcome is _CLOSED:
+                self._counts.closed += 1
+        entry.phase = _ABSENT
+        probes = self._entries[entry.scope]
+        del probes[entry.key]
+        if not probes:
+            del self._entries[entry.scope]
+
+    def _waiters(self, entry: Entry) -> list[str]:
+        return [req_id for req_id, mine in self.held.items() if mine.get(entry.key) is entry]
+
+    def _view(self, entry: Entry) -> EntryView:
+        return EntryView(
+            entry.generation,
+            entry.phase,
+            entry.verdict,
+            frozenset(self._waiters(entry)),
+            entry.born,
+            entry.resolved_at,
+            entry.error,
+            entry.stored,
+            entry.excused,
+        )
+
+    def _greet(self, req_context: ReqContext) -> Held:
+        if self._observer is not None:
+            try:
+                if self._observer.wants(req_context, self.tier):
+                    self._wanted.add(req_context.req_id)
+            except Exception as error:
+                self._drop_observer(error)
+        mine = self.held[req_context.req_id] = Held()
+        return mine
+
+    def _report(
+        self,
+        entry: Entry,
+        source: LookupPhase,
+        trigger: Trigger,
+        outcome: Outcome,
+        now: float,
+        req_id: str | None,
+    ) -> None:
+        if self._observer is None:
+            return
+        self._seq += 1
+        transition = Transition(
+            self._seq,
+            now,
+            self.tier,
+            entry.scope,
+            entry.key,
+            entry.generation,
+            source,
+            entry.phase,
+            trigger,
+            outcome,
+            entry.waiters,
+            req_id,
+        )
+        try:
+            self._observer.on_transition(transition)
+        except Exception as error:
+            self._drop_observer(error)
+
+    def _drop_observer(self, error: Exception) -> None:
+        self._observer = None
+        self.observer_error = error

@@ -1,0 +1,87 @@
+"""`LookupWorker`: asks the back end, on one background lane, and never dies of it.
+
+The contract, whatever the back end does: every question is answered **at most
+once**; exactly once if every `batch_lookup` returns or raises and shutdown does
+not reach its timeout. A back end's answer is only believed if it is one `bool`
+per key. Anything else, be it an exception, a lazy iterable that raises, an
+answer too many or too few, or a `None` in between, means that the answers
+cannot be matched with the keys: the whole question has failed.
+
+Questions are answered first in, first out, and each is published as soon as it
+is answered, so a slow scope does not hold back the one before it. The worker
+never touches the table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from kvtier.keys import OffloadKey
+from kvtier.lookup.entry import Question
+from kvtier.request import ReqContext
+from kvtier.runtime import Runtime
+
+__all__ = ["BatchLookup", "LookupWorker", "Reply"]
+
+BatchLookup = Callable[[list[OffloadKey], ReqContext], Iterable[bool]]
+"""Does each of these keys exist in the tier? May block; runs on the worker's lane."""
+
+
+class Reply:
+    """The answer to one `Question`: a verdict per key, or why there is none."""
+
+    __slots__ = ("failure", "question", "verdicts")
+
+    def __init__(
+        self, question: Question, verdicts: list[bool] | None, failure: str | None
+    ) -> None:
+        self.question = question
+        self.verdicts = verdicts
+        self.failure = failure
+
+
+class LookupWorker:
+    """One lane that turns questions into replies."""
+
+    def __init__(self, name: str, batch_lookup: BatchLookup, runtime: Runtime) -> None:
+        self._batch_lookup = batch_lookup
+        self._replies: deque[Reply] = deque()
+        self._lane = runtime.lane(name)
+
+    def post(self, questions: list[Question]) -> None:
+        """Ask these, in this order, after everything posted before."""
+        self._lane.post(lambda: self._ask_all(questions))
+
+    def take(self) -> Reply | None:
+        """The oldest reply not yet taken, if there is one."""
+        return self._replies.popleft() if self._replies else None
+
+    def stop(self, timeout: float | None) -> bool:
+        """Answer what was posted, for at most `timeout` seconds, then begin no question more.
+
+        Returns whether everything posted was answered.
+        """
+        return self._lane.stop(timeout)
+
+    def _ask_all(self, questions: list[Question]) -> None:
+        for question in questions:
+            if self._lane.stopping:
+                return
+            self._replies.append(self._ask(question))
+
+    def _ask(self, question: Question) -> Reply:
+        wanted = len(question.keys)
+        try:
+            answers = self._batch_lookup(list(question.keys), question.req_context)
+            verdicts = list(islice(answers, wanted + 1))
+        except BaseException as error:  # the lane must outlive whatever a back end raises
+            return Reply(question, None, f"{type(error).__name__}: {error}")
+        if len(verdicts) != wanted:
+            count = f"{len(verdicts)}" if len(verdicts) < wanted else f"more than {wanted}"
+            return Reply(question, None, f"{count} answers for {wanted} keys")
+        if set(map(type, verdicts)) != {bool}:
+            strange = next(verdict for verdict in verdicts if type(verdict) is not bool)
+            return Reply(question, None, f"{strange!r} is not a bool")
+        return Reply(question, verdicts, None)
