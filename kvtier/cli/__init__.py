@@ -1,0 +1,75 @@
+"""The command `kvtier`. No logic lives here: options in, a call of the library, figures out.
+
+Exit codes of every command: 0 right, 1 something that must hold does not, 2 bad
+input, 3 a tool is not installed, 130 interrupted. What goes wrong is one line on
+standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import kvtier
+from kvtier.cli.replay import replay_command
+from kvtier.errors import BadInput, KvtierError, MissingTool
+
+__all__ = ["main"]
+
+BAD_INPUT, MISSING_TOOL, INTERRUPTED = 2, 3, 130
+
+
+class _OneLine(click.Group):
+    """A group that says what went wrong in one line and exits with the right code."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        run: Callable[..., Any] = super().main
+        if not standalone_mode:
+            return run(*args, standalone_mode=False, **extra)
+        try:
+            code = run(*args, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            code = self._say(error.format_message(), error.exit_code)
+        except BadInput as error:
+            code = self._say(str(error), BAD_INPUT)
+        except MissingTool as error:
+            code = self._say(str(error), MISSING_TOOL)
+        except KvtierError as error:
+            code = self._say(str(error), 1)
+        except click.Abort:
+            code = self._say("interrupted", INTERRUPTED)
+        except OSError as error:
+            code = self._say(f"cannot write the result: {error.strerror}", 1)
+        sys.exit(code)
+
+    def _say(self, message: str, code: int) -> int:
+        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(message.split()))
+        click.echo(f"{self.name}: {line}", err=True)
+        return code
+
+
+@click.group(
+    "kvtier",
+    cls=_OneLine,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(kvtier.__version__, prog_name="kvtier", message="%(prog)s %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Tiered offloading of KV cache blocks: run it, look at it, check it.
+
+    \b
+    kvtier replay                      a workload from text that Python ships
+    kvtier replay trace.jsonl --json   a trace in Mooncake's format
+    kvtier replay --help               all that a replay can be told
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+main.add_command(replay_command)

@@ -1,0 +1,157 @@
+"""A workload driven through scheduler, tiers and back ends, with real bytes.
+
+A replay builds the whole machine (`machine.py`) as a `ReplayConfig` says, feeds
+it the prompts of a workload, so many in flight together, waits until
+everything that was started has ended, and reports (`report.py`). Blocks carry a
+payload that no tier can know; what is reused is read back from the primary and
+compared. Back ends can be made slow or faulty on purpose (`faults.py`).
+
+With a `VirtualRuntime` a replay is deterministic: the same configuration,
+workload and seed give the same report and the same transitions, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from kvtier.errors import KvtierError
+from kvtier.lifecycle import LookupObserver
+from kvtier.replay.config import FaultRates, ReplayConfig
+from kvtier.replay.machine import Machine, assemble
+from kvtier.replay.report import ReplayReport, broken_laws
+from kvtier.request import ReqContext
+from kvtier.runtime import Runtime, ThreadRuntime
+from kvtier.scheduler import Request
+from kvtier.tiering import JobCounts
+from kvtier.tiers.store import StoreTier
+from kvtier.workload import Prompt, Workload
+
+__all__ = ["FaultRates", "ReplayConfig", "ReplayReport", "broken_laws", "replay"]
+
+_POLL = 0.01
+"""Seconds between two looks at what passes silently: a deadline, a wish to stop."""
+_LAST_CALL = 2.0
+"""Seconds that an interrupted replay waits for what is under way."""
+
+
+def replay(
+    config: ReplayConfig,
+    workload: Workload,
+    runtime: Runtime | None = None,
+    *,
+    observer: LookupObserver | None = None,
+    progress: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> ReplayReport:
+    """Run `workload` on the machine that `config` describes.
+
+    `runtime`: time and threads (default: real ones). `observer` sees the
+    transitions of all probes of all tiers. `progress` is called with the number
+    of requests that have run whenever some have. `stop` is asked in every
+    step: once it says `True`, requests that have not ended are aborted, and the
+    report is about what was done.
+
+    Raises `BadInput`, before anything has run, if a tier cannot be opened. What
+    goes wrong with a back end during the run is counted, not raised.
+    """
+    runtime = ThreadRuntime() if runtime is None else runtime
+    with assemble(config, workload.model, runtime, observer) as machine:
+        began = runtime.now()
+        interrupted = _drive(
+            machine, iter(workload), config.concurrency, progress, stop or (lambda: False)
+        )
+        wall = runtime.now() - began
+        left = machine.left_over()
+        with suppress(KvtierError):
+            machine.manager.shutdown(_LAST_CALL)
+        if interrupted:
+            left = machine.left_over()
+        return _report(machine, workload.name, left, interrupted, wall)
+
+
+def _drive(
+    machine: Machine,
+    prompts: Iterator[Prompt],
+    concurrency: int,
+    progress: Callable[[int], None] | None,
+    stop: Callable[[], bool],
+) -> bool:
+    """Feed the scheduler until all is done; whether the run was stopped before that."""
+    scheduler, waiting, runtime = machine.scheduler, machine.engine.waiting, machine.runtime
+    prompt = next(prompts, None)
+    while prompt is not None or not scheduler.idle:
+        if stop():
+            for req_id in list(waiting):
+                scheduler.abort(req_id)
+            scheduler.run_until_idle(poll=_POLL, timeout=_LAST_CALL)
+            return True
+        while prompt is not None and machine.in_flight() < concurrency:
+            waiting[prompt.req_id] = None
+            scheduler.add(Request(ReqContext(prompt.req_id), prompt.block_hashes))
+            prompt = next(prompts, None)
+        if scheduler.step():
+            if progress is not None:
+                progress(scheduler.counts.requests - len(waiting))
+        elif prompt is None or machine.in_flight() >= concurrency:
+            runtime.wait(_POLL)
+    return False
+
+
+def _report(
+    machine: Machine, workload: str, left: dict[str, int], interrupted: bool, wall: float
+) -> ReplayReport:
+    asked, moved = machine.scheduler.counts, machine.manager.counts
+    engine, open_jobs = machine.engine, machine.manager
+    probes = [lookups.counts for lookups in machine.lookups]
+    failed_blocks = {
+        label: dict(sorted(tier.errors.items()))
+        for label, tier in zip(machine.manager.labels[1:], machine.tiers, strict=True)
+        if isinstance(tier, StoreTier)
+    }
+    return ReplayReport(
+        workload=workload,
+        requests=asked.requests,
+        blocks=asked.blocks,
+        lookups=machine.manager.lookups,
+        probes_issued=sum(counts.issued for counts in probes),
+        probes_joined=sum(counts.joined for counts in probes),
+        backend_calls=sum(counts.backend_calls for counts in probes),
+        hits=asked.hits,
+        misses={reason.value: number for reason, number in asked.misses.items()},
+        deferrals={reason.value: number for reason, number in asked.deferrals.items()},
+        promotions={
+            **_jobs(moved.promotions),
+            "open": open_jobs.open_promotions,
+            "no_room": moved.promotions.no_room,
+        },
+        stores={
+            **_jobs(moved.stores),
+            "open": open_jobs.open_stores,
+            "skipped": moved.stores.skipped,
+        },
+        probes_resolved=sum(counts.resolved for counts in probes),
+        probes_abandoned=sum(counts.abandoned for counts in probes),
+        probes_closed=sum(counts.closed for counts in probes),
+        answers_discarded=sum(counts.discarded for counts in probes),
+        unclaimed=sum(counts.unclaimed for counts in probes),
+        lookup_errors=sum(counts.lookup_errors for counts in probes),
+        failed_blocks=failed_blocks,
+        tier_errors=moved.tier_errors,
+        protocol_errors=moved.protocol_errors,
+        bytes_verified=engine.verified * machine.primary.view.block_bytes,
+        mismatches=engine.mismatches,
+        first_mismatch=engine.first_mismatch,
+        leaks=left,
+        peak={
+            "lookup_entries": sum(counts.peak_entries for counts in probes),
+            "probes_out": sum(counts.peak_out for counts in probes),
+        },
+        steps=asked.steps,
+        interrupted=interrupted,
+        wall_s=round(wall, 6),
+    )
+
+
+def _jobs(counts: JobCounts) -> dict[str, int]:
+    return {way: getattr(counts, way) for way in ("submitted", "ok", "partial", "failed", "raised")}
