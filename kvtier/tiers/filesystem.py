@@ -35,6 +35,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from errno import EACCES
 from pathlib import Path
 
 from kvtier.errors import BadInput, BlockMissing
@@ -63,6 +64,8 @@ class FilesystemStore(BlockStore):
         self._serial = itertools.count()
         try:
             self._writers.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.directory, os.R_OK | os.W_OK | os.X_OK):
+                raise PermissionError(EACCES, os.strerror(EACCES), self._base)
             self._describe(namespace)
             self._sweep()
             self._writer, self._lock = self._become_writer()

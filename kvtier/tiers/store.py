@@ -26,6 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 
@@ -244,13 +245,14 @@ class StoreTier(SecondaryTierManager):
             self._queued[end.lane] -= len(job.keys)
             if end.failures:
                 self.errors.update(type(error).__name__ for error in end.failures)
-                _log.warning(
-                    "promotion_failed" if job.is_promotion else "cascade_failed",
-                    tier=self.label,
-                    job=job.job_id,
-                    blocks=len(end.failures),
-                    error=repr(end.failures[-1]),
-                )
+                with suppress(OSError):  # the log may be on the disk that is full
+                    _log.warning(
+                        "promotion_failed" if job.is_promotion else "cascade_failed",
+                        tier=self.label,
+                        job=job.job_id,
+                        blocks=len(end.failures),
+                        error=repr(end.failures[-1]),
+                    )
             if job.is_promotion:
                 self.lookups.mark_miss([key for key in job.keys if key not in end.moved])
             else:
