@@ -77,11 +77,18 @@ class LookupWorker:
             answers = self._batch_lookup(list(question.keys), question.req_context)
             verdicts = list(islice(answers, wanted + 1))
         except BaseException as error:  # the lane must outlive whatever a back end raises
-            return Reply(question, None, f"{type(error).__name__}: {error}")
+            return Reply(question, None, _shown(error))
         if len(verdicts) != wanted:
             count = f"{len(verdicts)}" if len(verdicts) < wanted else f"more than {wanted}"
             return Reply(question, None, f"{count} answers for {wanted} keys")
         if set(map(type, verdicts)) != {bool}:
             strange = next(verdict for verdict in verdicts if type(verdict) is not bool)
-            return Reply(question, None, f"{strange!r} is not a bool")
+            return Reply(question, None, f"{_shown(strange)} is not a bool")
         return Reply(question, verdicts, None)
+
+
+def _shown(thing: object) -> str:
+    try:
+        return repr(thing)
+    except BaseException:  # showing it runs the back end's code too
+        return f"<{type(thing).__name__}>"
