@@ -7,15 +7,17 @@ per key. Anything else, be it an exception, a lazy iterable that raises, an
 answer too many or too few, or a `None` in between, means that the answers
 cannot be matched with the keys: the whole question has failed.
 
-Questions are answered first in, first out, and each is published as soon as it
-is answered, so a slow scope does not hold back the one before it. The worker
-never touches the table.
+Questions are answered first in, first out. Each is a task of its own on the lane
+and is published as soon as it is answered, so a slow scope holds back neither
+the answer before it nor whoever waits on the runtime for news. The worker never
+touches the table.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 from kvtier.keys import OffloadKey
@@ -52,7 +54,8 @@ class LookupWorker:
 
     def post(self, questions: list[Question]) -> None:
         """Ask these, in this order, after everything posted before."""
-        self._lane.post(lambda: self._ask_all(questions))
+        for question in questions:
+            self._lane.post(partial(self._answer, question))
 
     def take(self) -> Reply | None:
         """The oldest reply not yet taken, if there is one."""
@@ -65,10 +68,8 @@ class LookupWorker:
         """
         return self._lane.stop(timeout)
 
-    def _ask_all(self, questions: list[Question]) -> None:
-        for question in questions:
-            if self._lane.stopping:
-                return
+    def _answer(self, question: Question) -> None:
+        if not self._lane.stopping:
             self._replies.append(self._ask(question))
 
     def _ask(self, question: Question) -> Reply:
