@@ -8,18 +8,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from io import TextIOBase
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
 import click
 import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kvtier.cli.logfile import LogFile
 from kvtier.cli.summary import summary
-from kvtier.errors import BadInput
-from kvtier.replay import FaultRates, ReplayConfig, replay
+from kvtier.replay import POLICIES, FaultRates, ReplayConfig, replay
 from kvtier.telemetry.logs import LineLogger, LoggingObserver, event_first, json_lines
 from kvtier.workload import open_workload
 
@@ -73,7 +73,7 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @click.option(
     "--policy",
-    type=click.Choice(["lru", "arc"]),
+    type=click.Choice(POLICIES),
     default=DEFAULTS.policy,
     show_default=True,
     help="What leaves the primary when it is full.",
@@ -176,7 +176,7 @@ def replay_command(
     )
     workload = open_workload(trace, seed=seed, limit=limit)
     with ExitStack() as stack:
-        log = None if log_path is None else stack.enter_context(_log_file(log_path))
+        log = None if log_path is None else stack.enter_context(LogFile(log_path))
         stack.enter_context(_messages_to(log))
         signals = stack.enter_context(_caught_signals())
         progress = stack.enter_context(_progress_bar(len(workload)))
@@ -193,31 +193,16 @@ def replay_command(
         Console(highlight=False).print(summary(report, config))
     for law in report.violations:
         click.echo(f"kvtier: broken law: {law}", err=True)
+    if log is not None and log.error is not None:
+        click.echo(f"kvtier: {log.path}: cannot be written: {log.error.strerror}", err=True)
+        return 1
     if signals:
         return 128 + signals[0]
     return 1 if report.violations else 0
 
 
 @contextmanager
-def _log_file(path: Path) -> Iterator[TextIO]:
-    """The open log; emptied if it was there, and gone again if the run could not begin."""
-    new = not path.exists()
-    try:
-        file = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(str(path), f"cannot be written: {error.strerror}", "a log file") from error
-    with file:
-        try:
-            file.truncate(0)
-            yield file
-        except BadInput:
-            if new:
-                path.unlink()
-            raise
-
-
-@contextmanager
-def _messages_to(log: TextIO | None) -> Iterator[None]:
+def _messages_to(log: TextIOBase | None) -> Iterator[None]:
     """What kvtier has to say during the run goes to the log; without one, only errors are said."""
     before = structlog.get_config()
     level, stream = ("warning", log) if log is not None else ("error", sys.stderr)

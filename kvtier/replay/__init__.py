@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from kvtier.errors import KvtierError
 from kvtier.lifecycle import LookupObserver
-from kvtier.replay.config import FaultRates, ReplayConfig
+from kvtier.replay.config import POLICIES, FaultRates, ReplayConfig
 from kvtier.replay.machine import Machine, assemble
 from kvtier.replay.report import ReplayReport, broken_laws
 from kvtier.request import ReqContext
@@ -27,7 +27,7 @@ from kvtier.tiering import JobCounts
 from kvtier.tiers.store import StoreTier
 from kvtier.workload import Prompt, Workload
 
-__all__ = ["FaultRates", "ReplayConfig", "ReplayReport", "broken_laws", "replay"]
+__all__ = ["POLICIES", "FaultRates", "ReplayConfig", "ReplayReport", "broken_laws", "replay"]
 
 _POLL = 0.01
 """Seconds between two looks at what passes silently: a deadline, a wish to stop."""
@@ -90,7 +90,9 @@ def _drive(
             waiting[prompt.req_id] = None
             scheduler.add(Request(ReqContext(prompt.req_id), prompt.block_hashes))
             prompt = next(prompts, None)
-        if scheduler.step():
+        before = len(waiting)
+        scheduler.step()
+        if len(waiting) < before:
             if progress is not None:
                 progress(scheduler.counts.requests - len(waiting))
         elif prompt is None or machine.in_flight() >= concurrency:

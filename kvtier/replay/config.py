@@ -7,7 +7,9 @@ from typing import Self
 
 from kvtier.errors import BadInput, UsageError
 
-__all__ = ["FaultRates", "ReplayConfig"]
+__all__ = ["POLICIES", "FaultRates", "ReplayConfig"]
+
+POLICIES = ("lru", "arc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class ReplayConfig:
         for name in ("host_blocks", "block_bytes", "concurrency"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}: give 1 or more")
+        if self.policy not in POLICIES:
+            raise UsageError(f"policy is {self.policy!r}: give one of {', '.join(POLICIES)}")
         if not 0.0 <= self.slow_backend < float("inf"):
             raise UsageError(f"slow_backend is {self.slow_backend}: give 0 or more seconds")
         if self.deadline is not None and not 0.0 < self.deadline < float("inf"):

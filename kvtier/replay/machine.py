@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvtier.errors import BadInput, KvtierError
-from kvtier.keys import Namespace, OffloadKey
+from kvtier.keys import Namespace, OffloadKey, make_offload_key
 from kvtier.lifecycle import LookupObserver
 from kvtier.lookup.manager import AsyncLookupManager
 from kvtier.replay.config import ReplayConfig
@@ -22,9 +22,9 @@ from kvtier.runtime import Runtime
 from kvtier.scans import KVGroup
 from kvtier.scheduler import Request, Scheduler
 from kvtier.tiering import TieringOffloadingManager
-from kvtier.tiers.base import LoadStoreSpec, PrimaryView, SecondaryTierManager
+from kvtier.tiers.base import LoadStoreSpec, SecondaryTierManager
 from kvtier.tiers.host import CPUOffloadingManager
-from kvtier.tiers.registry import TierSetup, known_tiers, open_tier, split_spec
+from kvtier.tiers.registry import TierSetup, open_tier, split_spec
 from kvtier.tiers.store import BlockStore
 from kvtier.workload import PayloadStream
 
@@ -39,11 +39,27 @@ class PretendEngine:
 
     Implements `kvtier.scheduler.Engine`. What a request stores is the payload of
     its blocks; what it loads is compared with that, byte for byte.
+
+    Computing takes as long as there is no room for the new blocks because those
+    of earlier requests are still on their way into the tiers (`crowded`).
+    Otherwise an engine that computes in no time would outrun any tier, and
+    little would ever be stored.
     """
 
-    def __init__(self, view: PrimaryView, payload: PayloadStream) -> None:
-        self._view = view
+    def __init__(
+        self,
+        primary: CPUOffloadingManager,
+        payload: PayloadStream,
+        groups: Sequence[KVGroup],
+        crowded: Callable[[], bool],
+    ) -> None:
+        self._primary = primary
+        self._slot = primary.view.slot
         self._payload = payload
+        self._groups = groups
+        self._crowded = crowded
+        self._full_in = -1
+        """The last step in which a request found no room: those behind it do not overtake it."""
         self.waiting: dict[str, None] = {}
         """Ids of requests that were added and have not run, in the order they came."""
         self.verified = 0
@@ -53,7 +69,7 @@ class PretendEngine:
 
     def load(self, request: Request, spec: LoadStoreSpec) -> None:
         for key, slot in zip(spec.keys, spec.slots, strict=True):
-            if bytes(self._view.slot(slot)) == self._payload(key):
+            if bytes(self._slot(slot)) == self._payload(key):
                 self.verified += 1
                 continue
             self.mismatches += 1
@@ -61,12 +77,25 @@ class PretendEngine:
                 where = f"request {request.ctx.req_id}, slot {slot}"
                 self.first_mismatch = f"{where}, block {key.hex()}"
 
-    def compute(self, request: Request) -> None:
+    def compute(self, request: Request) -> bool:
+        if self._crowded():
+            step, new = self._primary.step, self._new_blocks(request)
+            if new > (0 if step == self._full_in else self._primary.available):
+                self._full_in = step
+                return False
         del self.waiting[request.ctx.req_id]
+        return True
+
+    def _new_blocks(self, request: Request) -> int:
+        return sum(
+            self._primary.block(make_offload_key(block_hash, group.group_idx)) is None
+            for block_hash in request.block_hashes
+            for group in self._groups
+        )
 
     def store(self, request: Request, spec: LoadStoreSpec) -> bool:
         for key, slot in zip(spec.keys, spec.slots, strict=True):
-            self._view.slot(slot)[:] = self._payload(key)
+            self._slot(slot)[:] = self._payload(key)
         return True
 
 
@@ -127,11 +156,7 @@ def assemble(
     with ExitStack() as stack:
         specs = config.tiers
         if not specs:
-            folder = tempfile.mkdtemp(prefix="kvtier-replay-")
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            specs = (f"fs:{folder}",)
-        for spec in specs:
-            _check(spec)
+            specs = (f"fs:{stack.enter_context(_temporary_folder())}",)
         try:
             primary = CPUOffloadingManager(config.host_blocks, config.block_bytes, config.policy)
         except (MemoryError, OverflowError) as error:
@@ -148,18 +173,20 @@ def assemble(
             return SlowStore(store, config.slow_backend, runtime) if config.slow_backend else store
 
         tiers: list[SecondaryTierManager] = []
-        for number, spec in enumerate(specs, 1):
-            setup = TierSetup(
-                view=primary.view,
-                namespace=namespace,
-                label=f"{number}:{split_spec(spec)[0]}",
-                runtime=runtime,
-                deadline=config.deadline,
-                observer=observer,
-                wrap=wrap,
-            )
-            tiers.append(open_tier(spec, setup))
-            stack.callback(_shut, tiers[-1])
+        with _undone([*_folders(specs, namespace)]), ExitStack() as opening:
+            for number, spec in enumerate(specs, 1):
+                setup = TierSetup(
+                    view=primary.view,
+                    namespace=namespace,
+                    label=f"{number}:{split_spec(spec)[0]}",
+                    runtime=runtime,
+                    deadline=config.deadline,
+                    observer=observer,
+                    wrap=wrap,
+                )
+                tiers.append(open_tier(spec, setup))
+                opening.callback(_shut, tiers[-1])
+            stack.push(opening.pop_all())
         manager = _CountingManager(
             primary,
             tiers,
@@ -167,37 +194,60 @@ def assemble(
             # With one request at a time nobody is kept from anything by what waits.
             headroom=0 if config.concurrency == 1 else None,
         )
-        engine = PretendEngine(primary.view, PayloadStream(config.seed, config.block_bytes))
         groups = [KVGroup(0), KVGroup(1, WINDOW)] if config.hybrid else [KVGroup(0)]
+        engine = PretendEngine(
+            primary,
+            PayloadStream(config.seed, config.block_bytes),
+            groups,
+            crowded=lambda: manager.open_stores > 0,
+        )
         scheduler = Scheduler(
             manager, groups, engine, max_num_seqs=config.concurrency, runtime=runtime
         )
         yield Machine(runtime, engine, primary, tuple(tiers), manager, scheduler)
 
 
-def _check(spec: str) -> None:
-    """Find out what is wrong with a tier before the first of them has made a directory."""
-    name, arg = split_spec(spec)
-    if name not in known_tiers():
-        raise BadInput(
-            f"tier {spec!r}", f"there is no tier {name!r}", f"one of {', '.join(known_tiers())}"
-        )
-    if name != "fs" or not arg:
-        return
-    folder = Path(arg).expanduser()
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
     try:
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
-        usable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+        folder = tempfile.mkdtemp(prefix="kvtier-replay-")
     except OSError as error:
-        raise BadInput(f"tier {spec!r}", f"cannot be used: {error.strerror}") from error
-    if not usable:
-        what = "is no directory" if not folder.is_dir() else "cannot be written to"
-        raise BadInput(f"tier {spec!r}", f"{folder} {what}", "a directory that can be made or used")
+        raise BadInput(
+            "temporary directory",
+            f"cannot be made: {error.strerror}",
+            "room in TMPDIR, or a tier that needs none",
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _undone(folders: list[Path]) -> Iterator[None]:
+    """On failure removes those of `folders` that were not there before, parents included."""
+    made = [
+        [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+        for folder in folders
+    ]
+    try:
+        yield
+    except BaseException:
+        for paths in filter(None, made):
+            shutil.rmtree(paths[0], ignore_errors=True)
+            for parent in paths[1:]:
+                with suppress(OSError):
+                    parent.rmdir()
+        raise
+
+
+def _folders(specs: Sequence[str], namespace: Namespace) -> Iterator[Path]:
+    """The directories that opening these tiers makes."""
+    for name, arg in map(split_spec, specs):
+        if name == "fs" and arg:
+            yield Path(arg).expanduser() / namespace.digest
 
 
 def _shut(tier: SecondaryTierManager) -> None:
-    try:
+    with suppress(KvtierError):  # it has been logged by then, and there is nobody left to tell
         tier.shutdown()
-    except KvtierError:
-        return  # a tier that cannot be closed has been counted and logged

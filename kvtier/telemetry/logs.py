@@ -7,7 +7,7 @@ that leaves `IN_FLIGHT` is logged as `probe.in_flight`, and a probe's birth as
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 import structlog
 
@@ -59,10 +59,14 @@ class LoggingObserver:
         self._info(EVENT_NAMES[transition.source], **fields)
 
 
+class _Stream(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
 class LineLogger:
     """The end of a structlog chain: rendered events become lines of `stream`, which may buffer."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: _Stream) -> None:
         self._write = stream.write
 
     def msg(self, line: str) -> None:
@@ -78,7 +82,7 @@ def event_first(
     return {"event": event.pop("event"), **event}
 
 
-def json_lines(stream: TextIO) -> Any:
+def json_lines(stream: _Stream) -> Any:
     """A structlog logger that writes each event to `stream` as one line of JSON.
 
     The name comes first, under `event`. No wall-clock time is added, so that a
