@@ -7,6 +7,7 @@ of looking. Results are written as letters: H hit, P hit pending, R retry, M mis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from kvtier.keys import OffloadKey
@@ -86,3 +87,38 @@ class Asked:
         self.places.clear()
         answer = run(self.keys, self)
         return answer, sorted(self.places)
+
+
+@dataclass(frozen=True)
+class PassEnd:
+    """What a pass must come to: `end` if the request starts, else why it is deferred."""
+
+    end: int | None
+    deferred: str | None
+    promoted: frozenset[tuple[int, int]]
+    refused: frozenset[tuple[int, int]]
+    """(chunk, group) that read as a miss for lack of room."""
+
+
+def end_of_pass(rows: Sequence[tuple[int | None, str]], room: int) -> PassEnd:
+    """The end of a pass as the text has it, one refusal at a time and all of E* anew.
+
+    More letters: N a slower tier has it, R a probe is open, P being loaded, S being stored.
+    """
+    rows = list(rows)
+    refused: set[tuple[int, int]] = set()
+    while True:
+        end = longest(rows)
+        need = {(c, g): word[c] for g, (w, word) in enumerate(rows) for c in needed(w, end)}
+        if "R" in need.values():
+            return PassEnd(None, "probe", frozenset(), frozenset(refused))
+        noted = {place for place, letter in need.items() if letter == "N"}
+        if len(noted) <= room:
+            break
+        chunk, group = max(noted)
+        refused.add((chunk, group))
+        window, word = rows[group]
+        rows[group] = (window, word[:chunk] + "M" + word[chunk + 1 :])
+    promotion, store = "P" in need.values() or noted, "S" in need.values()
+    deferred = "promotion" if promotion else "store" if store else None
+    return PassEnd(None if deferred else end, deferred, frozenset(noted), frozenset(refused))
