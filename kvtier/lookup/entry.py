@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupPhase
@@ -12,18 +12,17 @@ from kvtier.request import ReqContext
 
 __all__ = [
     "ABSENTEE",
-    "NOBODY",
+    "NOTHING_HELD",
+    "NO_BATCH",
+    "UNMARKED",
     "Batch",
     "Entry",
     "EntryView",
-    "Held",
     "LookupCounts",
+    "Marks",
     "Question",
     "Snapshot",
 ]
-
-_ABSENT: Final = LookupPhase.ABSENT
-NOBODY: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,23 @@ class Batch:
 NO_BATCH: Final = Batch(0)
 
 
+class Marks(NamedTuple):
+    """What is remembered about a probe besides its phase. Nearly every probe has none."""
+
+    error: bool = False
+    """The verdict stands for a failed question."""
+    stored: bool = False
+    """The block was stored while the question was out."""
+    excused: frozenset[str] = frozenset()
+    """They read `False` while the question that failed them is asked again."""
+
+
+UNMARKED: Final = Marks()
+"""Entries without marks share this one, so `is` tells."""
+
+
 class Entry:
-    """One probe. Owned by the table; others read `verdict` and nothing else.
+    """One probe. Owned by the table; others may read it.
 
     `waiters` is a number: who they are is the table's reverse index to say, which
     is the only other place that knows, and a set per probe would be most of its
@@ -117,46 +131,44 @@ class Entry:
     __slots__ = (
         "batch",
         "born",
-        "error",
-        "excused",
         "generation",
         "key",
+        "marks",
         "phase",
         "req_context",
         "resolved_at",
         "scope",
-        "stored",
         "verdict",
         "waiters",
         "wanted",
     )
 
     def __init__(
-        self, scope: Hashable, key: OffloadKey, generation: int, req_context: ReqContext, now: float
+        self,
+        scope: Hashable,
+        key: OffloadKey,
+        generation: int,
+        req_context: ReqContext,
+        born: float,
+        phase: LookupPhase,
+        waiters: int,
     ) -> None:
         self.scope = scope
         self.key = key
         self.generation = generation
         self.req_context = req_context
-        self.born = now
-        self.phase = _ABSENT
+        self.born = born
+        self.phase = phase
+        self.waiters = waiters
         self.verdict: bool | None = None
         self.resolved_at: float | None = None
-        self.waiters = 0
-        self.error = False
-        self.stored = False
+        self.marks = UNMARKED
         self.wanted = False
-        self.excused = NOBODY
         self.batch = NO_BATCH
 
 
-class Held(dict[OffloadKey, Entry]):
-    """What one request joined. A key that it did not join reads as not answered yet."""
+ABSENTEE: Final = Entry(None, OffloadKey(b""), 0, ReqContext(""), 0.0, LookupPhase.ABSENT, 0)
+"""Stands in where there is no probe."""
 
-    __slots__ = ()
-
-    def __missing__(self, key: OffloadKey) -> Entry:
-        return ABSENTEE
-
-
-ABSENTEE: Final = Entry(None, OffloadKey(b""), 0, ReqContext(""), 0.0)
+NOTHING_HELD: Final[dict[OffloadKey, Entry]] = {}
+"""What a request holds that never asked. Never written to."""

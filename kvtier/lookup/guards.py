@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kvtier.errors import UsageError
-from kvtier.lifecycle import Guard, Row
+from kvtier.lifecycle import Guard, LookupPhase, Outcome, Row, Trigger
 from kvtier.lookup.entry import Entry
 
-__all__ = ["GUARDS", "NO_EVENT", "Event", "LookupLimits", "compile_rows"]
+__all__ = ["GUARDS", "NO_EVENT", "Event", "LookupLimits", "Shortcuts", "Table", "compile_rows"]
+
+
+Table = Mapping[tuple[LookupPhase, Trigger], tuple[Row, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,16 @@ class LookupLimits:
         if self.max_batches_out < 1:
             raise UsageError(f"max_batches_out is at least 1, not {self.max_batches_out}")
 
+    @property
+    def never(self) -> dict[Guard, bool]:
+        """The guards that cannot hold because a limit is off, each with `False`."""
+        never = {}
+        if self.deadline is None:
+            never[Guard.OVERDUE] = False
+        if self.verdict_lifetime is None:
+            never[Guard.AGED] = False
+        return never
+
     def overdue(self, born: float, now: float) -> bool:
         """Whether a probe born then is past the deadline."""
         return self.deadline is not None and now - born >= self.deadline
@@ -69,13 +82,13 @@ NO_EVENT: Final = Event()
 GuardTest = Callable[[LookupLimits, Entry, Event], bool]
 
 GUARDS: dict[Guard, GuardTest] = {
-    Guard.FAILED_AND_NEW: lambda limits, entry, event: entry.error and event.new,
+    Guard.FAILED_AND_NEW: lambda limits, entry, event: entry.marks.error and event.new,
     Guard.AGED: lambda limits, entry, event: limits.aged(entry.resolved_at, event.now),
-    Guard.EXCUSED: lambda limits, entry, event: event.req_id in entry.excused,
+    Guard.EXCUSED: lambda limits, entry, event: event.req_id in entry.marks.excused,
     Guard.OVERDUE: lambda limits, entry, event: limits.overdue(entry.born, event.now),
     Guard.OTHER_GENERATION: lambda limits, entry, event: event.generation != entry.generation,
     Guard.YES: lambda limits, entry, event: event.answer is True,
-    Guard.STORED: lambda limits, entry, event: entry.stored,
+    Guard.STORED: lambda limits, entry, event: entry.marks.stored,
     Guard.FAILED: lambda limits, entry, event: event.answer is None,
     Guard.OTHERS_WAIT: lambda limits, entry, event: entry.waiters > 1,
     Guard.CLAIMED: lambda limits, entry, event: entry.waiters > 0,
@@ -85,3 +98,56 @@ GUARDS: dict[Guard, GuardTest] = {
 def compile_rows(rows: tuple[Row, ...]) -> tuple[tuple[GuardTest | None, Row], ...]:
     """The rows of one cell with their guards looked up."""
     return tuple((None if row.guard is None else GUARDS[row.guard], row) for row in rows)
+
+
+class Shortcuts:
+    """The rows that are certain before any guard is asked.
+
+    Most events meet a probe without marks, and say themselves what most guards look
+    at. So each row list is evaluated here once for what such an event knows: either
+    one row is left, or `None`, and then the guards decide.
+    """
+
+    def __init__(self, table: Table, limits: LookupLimits) -> None:
+        def certain(trigger: Trigger, known: dict[Guard, bool]) -> list[Row | None]:
+            known = known | limits.never
+            return [_decide(table[phase, trigger], known) for phase in LookupPhase]
+
+        unmarked = {Guard.FAILED_AND_NEW: False, Guard.EXCUSED: False, Guard.STORED: False}
+        join = certain(Trigger.JOIN, unmarked)
+        self.birth = join[LookupPhase.ABSENT]
+        self.shares = [
+            row is not None and row.target is phase and row.outcome is Outcome.JOINED
+            for phase, row in zip(LookupPhase, join, strict=True)
+        ]
+        """By phase: whether a lookup of a probe without marks reads its verdict and no more."""
+        self.send = certain(Trigger.SEND, {})
+        """By phase."""
+        self.answer = {
+            answer: certain(
+                Trigger.ANSWER,
+                unmarked
+                | {
+                    Guard.OTHER_GENERATION: False,
+                    Guard.YES: answer is True,
+                    Guard.FAILED: answer is None,
+                },
+            )
+            for answer in (True, False, None)
+        }
+        """By answer and phase, for the generation that asked and a probe without marks."""
+        self.release = [
+            certain(Trigger.RELEASE, {Guard.OTHERS_WAIT: others, Guard.CLAIMED: True})
+            for others in (False, True)
+        ]
+        """By whether others wait too, and by phase."""
+
+
+def _decide(rows: tuple[Row, ...], known: Mapping[Guard, bool]) -> Row | None:
+    for row in rows:
+        fits = row.guard is None or known.get(row.guard)
+        if fits is None:
+            return None
+        if fits:
+            return None if row.outcome is Outcome.ILLEGAL else row
+    return None

@@ -30,7 +30,7 @@ import structlog
 
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupObserver, LookupPhase
-from kvtier.lookup.entry import LookupCounts, Snapshot
+from kvtier.lookup.entry import ABSENTEE, NOTHING_HELD, UNMARKED, LookupCounts, Snapshot
 from kvtier.lookup.guards import LookupLimits
 from kvtier.lookup.table import LookupTable
 from kvtier.lookup.worker import LookupWorker
@@ -70,12 +70,17 @@ class AsyncLookupManager(ABC):
         runtime = runtime if runtime is not None else ThreadRuntime()
         self._now = runtime.now
         self._worker = LookupWorker(f"kvtier-lookup-{tier}", self.batch_lookup, runtime)
-        self._held = self._table.held
         shared = type(self).probe_scope is AsyncLookupManager.probe_scope
         self._scope_of = None if shared else self.probe_scope
+        # Where the lifecycle table says that a repeated lookup only reads, it is read here.
+        shares = self._table.shares
+        self._held = self._table.held if shares(LookupPhase.RESOLVED) else {}
+        """Verdicts to be read off."""
+        self._readable = self._held
+        """The same, but empty while there may be replies to apply."""
+        self._quiet = shares(LookupPhase.PENDING) and shares(LookupPhase.IN_FLIGHT)
+        """So may be that there is no verdict yet."""
         self._must_drain = False
-        self._direct = verdict_lifetime is None
-        """A held verdict may be read off without asking the table."""
 
     @abstractmethod
     def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Iterable[bool]:
@@ -98,28 +103,27 @@ class AsyncLookupManager(ABC):
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
         """`True`: the tier has it. `False`: read it as a miss. `None`: ask again next step."""
-        if self._direct:
-            try:
-                verdict = self._held[req_context.req_id][key].verdict
-            except KeyError:
-                verdict = None
-            if verdict is not None:
-                return verdict
+        entry = self._readable.get(req_context.req_id, NOTHING_HELD).get(key, ABSENTEE)
+        if (verdict := entry.verdict) is not None:
+            return verdict
         if self._must_drain:
             self.drain_results()
+            return self.lookup(key, req_context)
+        if entry is not ABSENTEE and entry.marks is UNMARKED and self._quiet:
+            return None
         return self._table.lookup(key, req_context, self._scope_of, self._now())
 
     def flush(self) -> None:
         """End of a step: apply what came, drop what nobody took, send what was asked."""
-        now = self._now()
         self.drain_results()
+        now = self._now()
         self._table.sweep(now)
         questions = self._table.take_batch(now)
         if questions:
             self._worker.post(questions)
         if not self._table.closed:
             self._must_drain = True
-            self._direct = False
+            self._readable = {}
 
     def drain_results(self) -> None:
         """Apply the worker's replies. Idempotent; a lookup after a flush does it by itself.
@@ -127,16 +131,15 @@ class AsyncLookupManager(ABC):
         Draining before the lookup joins, or after, comes to the same: a verdict
         that finds no waiter stays until the next flush for whoever asks first.
         """
-        now = self._now()
         while (reply := self._worker.take()) is not None:
             question = reply.question
             keys = len(question.keys)
             if reply.failure is not None:
                 _log.warning("lookup_error", tier=self.tier, keys=keys, error=reply.failure)
-            for error in self._table.answer(question, reply.verdicts or [None] * keys, now):
+            for error in self._table.answer(question, reply.verdicts or [None] * keys, self._now()):
                 _log.warning("illegal_answer", tier=self.tier, error=str(error))
         self._must_drain = False
-        self._direct = self._limits.verdict_lifetime is None
+        self._readable = self._held
         if self._table.observer_error is not None:
             _log.error("observer_dropped", tier=self.tier, error=repr(self._table.observer_error))
             self._table.observer_error = None
@@ -198,7 +201,7 @@ class AsyncLookupManager(ABC):
         probe = self._table.peek(key, req_context.req_id)
         if probe is None:
             return MissReason.CLOSED if self._table.closed else MissReason.ABSENT
-        if probe.error or req_context.req_id in probe.excused:
+        if probe.marks.error or req_context.req_id in probe.marks.excused:
             return MissReason.LOOKUP_ERROR
         if probe.phase is not LookupPhase.RESOLVED and self._limits.overdue(
             probe.born, self._now()

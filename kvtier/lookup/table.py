@@ -19,7 +19,7 @@ One caller at a time owns the table. It has no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 
 from kvtier.errors import IllegalTransition
 from kvtier.keys import OffloadKey
@@ -35,16 +35,17 @@ from kvtier.lifecycle import (
 from kvtier.lookup.entry import (
     ABSENTEE,
     NO_BATCH,
-    NOBODY,
+    NOTHING_HELD,
+    UNMARKED,
     Batch,
     Entry,
     EntryView,
-    Held,
     LookupCounts,
+    Marks,
     Question,
     Snapshot,
 )
-from kvtier.lookup.guards import NO_EVENT, Event, LookupLimits, compile_rows
+from kvtier.lookup.guards import NO_EVENT, Event, LookupLimits, Shortcuts, Table, compile_rows
 from kvtier.request import ReqContext
 
 __all__ = ["LookupTable"]
@@ -73,13 +74,13 @@ class LookupTable:
         limits: LookupLimits,
         *,
         observer: LookupObserver | None = None,
-        table: Mapping[tuple[LookupPhase, Trigger], tuple[Row, ...]] = TABLE,
+        table: Table = TABLE,
     ) -> None:
         self.tier = tier
         self.limits = limits
         self._counts = LookupCounts()
         self.closed = False
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, dict[OffloadKey, Entry]] = {}
         self.observer_error: BaseException | None = None
         self._observer = observer
         self._wanted: set[str] = set()
@@ -94,7 +95,7 @@ class LookupTable:
         self._cells = [
             [compile_rows(table[phase, trigger]) for phase in LookupPhase] for trigger in Trigger
         ]
-        self._birth = self._row(ABSENTEE, _JOIN, NO_EVENT)
+        self._at_once = Shortcuts(table, limits)
 
     # -- events ---------------------------------------------------------------------------
 
@@ -111,33 +112,41 @@ class LookupTable:
         asked for `key` before.
         """
         req_id = req_context.req_id
-        mine = self.held.get(req_id)
-        entry = mine.get(key) if mine is not None else None
+        mine = self.held.get(req_id, NOTHING_HELD)
+        entry = mine.get(key)
         if entry is not None:
             return entry.verdict if self.closed else self._join(entry, req_context, False, now)
-        scope = scope_of(req_context) if scope_of is not None else None
+        scope = None if scope_of is None else scope_of(req_context)
         probes = self._entries.get(scope)
-        entry = probes.get(key) if probes is not None else None
+        entry = None if probes is None else probes.get(key)
         if self.closed:
-            return entry.verdict if entry is not None else False
-        if mine is None:
-            mine = self._greet(req_context)
+            return False if entry is None else entry.verdict
+        if mine is NOTHING_HELD:
+            mine = self.held[req_id] = {}
+            if self._observer is not None:
+                self._greet(self._observer, req_context)
         if entry is not None:
             mine[key] = entry
             entry.waiters += 1
+            if (
+                entry.marks is UNMARKED
+                and self._at_once.shares[entry.phase]
+                and not (entry.wanted or self._wanted)
+            ):
+                self._counts.joined += 1
+                return entry.verdict
             return self._join(entry, req_context, True, now)
+        row = self._at_once.birth or self._row(ABSENTEE, _JOIN, NO_EVENT)
         self._generation = generation = self._generation + 1
-        mine[key] = entry = Entry(scope, key, generation, req_context, now)
+        entry = Entry(scope, key, generation, req_context, now, row.target, 1)
+        mine[key] = self._batch[generation] = entry
         if probes is None:
             self._entries[scope] = {key: entry}
         else:
             probes[key] = entry
-        self._batch[generation] = entry
-        _, entry.phase, outcome = self._birth
-        entry.waiters = 1
         if req_id in self._wanted:
             entry.wanted = True
-            self._report(entry, _ABSENT, _JOIN, outcome, now, req_id)
+            self._report(entry, _ABSENT, _JOIN, row.outcome, now, req_id)
         return None
 
     def _join(self, entry: Entry, req_context: ReqContext, new: bool, now: float) -> bool | None:
@@ -146,14 +155,14 @@ class LookupTable:
         event.now, event.req_id, event.new = now, req_id, new
         source = entry.phase
         _, target, outcome = self._row(entry, _JOIN, event)
-        if outcome is _ASKED_AGAIN:
-            entry.excused = frozenset(self._waiters(entry)) - {req_id}
         if target is not source:
+            entry.marks = UNMARKED
+            if outcome is _ASKED_AGAIN:
+                entry.marks = Marks(excused=frozenset(self._waiters(entry)) - {req_id})
             self._generation += 1
             entry.generation = self._generation
             entry.phase = target
             entry.verdict = entry.resolved_at = None
-            entry.error = False
             entry.born = now
             entry.req_context = req_context
             self._batch[entry.generation] = entry
@@ -179,10 +188,10 @@ class LookupTable:
             return []
         batch = Batch(len(self._batch))
         questions: dict[Hashable, Question] = {}
-        send = self._row(next(iter(self._batch.values())), _SEND, NO_EVENT)
+        rows = self._at_once.send
         for generation, entry in self._batch.items():
             source = entry.phase
-            _, entry.phase, outcome = send
+            _, entry.phase, outcome = rows[source] or self._row(entry, _SEND, NO_EVENT)
             entry.batch = batch
             question = questions.get(entry.scope)
             if question is None:
@@ -209,28 +218,34 @@ class LookupTable:
         """
         refused: list[IllegalTransition] = []
         probes = self._entries.get(question.scope, {})
-        event, row_of = self._event, self._row
+        event, rows = self._event, self._at_once.answer
+        event.now = now
         batch, answered = NO_BATCH, 0
-        for key, event.generation, event.answer in zip(
+        for key, generation, answer in zip(
             question.keys, question.generations, verdicts, strict=True
         ):
             entry = probes.get(key, ABSENTEE)
             source = entry.phase
-            try:
-                _, target, outcome = row_of(entry, _ANSWER, event)
-            except IllegalTransition as error:
-                refused.append(error)
-                target, outcome = source, _ILLEGAL
+            row = None
+            if entry.generation == generation and entry.marks is UNMARKED:
+                row = rows[answer][source]
+            if row is None:
+                event.generation, event.answer = generation, answer
+                try:
+                    row = self._row(entry, _ANSWER, event)
+                except IllegalTransition as error:
+                    refused.append(error)
+                    row = Row(None, source, _ILLEGAL)
+            _, target, outcome = row
             if target is not source:
                 batch = entry.batch
                 answered += 1
                 entry.phase = target
                 entry.verdict = outcome is _HIT or outcome is _FORCED_HIT
                 entry.resolved_at = now
-                entry.stored = False
-                entry.excused = NOBODY
+                entry.marks = UNMARKED
                 if outcome is _LOOKUP_ERROR:
-                    entry.error = True
+                    entry.marks = Marks(error=True)
                     self._counts.lookup_errors += 1
                 if not entry.waiters:
                     self._unclaimed.append(entry)
@@ -273,18 +288,20 @@ class LookupTable:
                 if row.outcome is _FORCED_HIT:
                     self._force(entry, _MARK_HIT, row, True, now, now)
                 elif row.outcome is _NOTED:
-                    entry.stored = True
+                    entry.marks = entry.marks._replace(stored=True)
                     if entry.wanted:
                         self._report(entry, entry.phase, _MARK_HIT, row.outcome, now, None)
 
     def release(self, req_id: str, now: float) -> None:
         """A request lets go of everything it asked for. An unknown id: nothing."""
-        for entry in self.held.pop(req_id, {}).values():
+        rows = self._at_once.release
+        for entry in self.held.pop(req_id, NOTHING_HELD).values():
             source = entry.phase
-            _, target, outcome = self._row(entry, _RELEASE, NO_EVENT)
+            row = rows[entry.waiters > 1][source]
+            _, target, outcome = row or self._row(entry, _RELEASE, NO_EVENT)
             entry.waiters -= 1
-            if entry.excused:
-                entry.excused -= {req_id}
+            if entry.marks.excused:
+                entry.marks = entry.marks._replace(excused=entry.marks.excused - {req_id})
             if target is not source:
                 self._delete(entry, outcome)
             if entry.wanted:
@@ -307,6 +324,10 @@ class LookupTable:
                         self._report(entry, source, _CLOSE, outcome, now, None)
 
     # -- reading --------------------------------------------------------------------------
+
+    def shares(self, phase: LookupPhase) -> bool:
+        """Whether a lookup of an unmarked probe in this phase reads its verdict and no more."""
+        return self._at_once.shares[phase]
 
     @property
     def counts(self) -> LookupCounts:
@@ -378,7 +399,7 @@ class LookupTable:
     ) -> None:
         entry.phase = row.target
         entry.verdict = verdict
-        entry.error = False
+        entry.marks = UNMARKED
         entry.resolved_at = resolved_at
         if entry.wanted:
             self._report(entry, _RESOLVED, trigger, row.outcome, now, None)
@@ -417,20 +438,15 @@ class LookupTable:
             frozenset(self._waiters(entry)),
             entry.born,
             entry.resolved_at,
-            entry.error,
-            entry.stored,
-            entry.excused,
+            *entry.marks,
         )
 
-    def _greet(self, req_context: ReqContext) -> Held:
-        if self._observer is not None:
-            try:
-                if self._observer.wants(req_context, self.tier):
-                    self._wanted.add(req_context.req_id)
-            except Exception as error:
-                self._drop_observer(error)
-        mine = self.held[req_context.req_id] = Held()
-        return mine
+    def _greet(self, observer: LookupObserver, req_context: ReqContext) -> None:
+        try:
+            if observer.wants(req_context, self.tier):
+                self._wanted.add(req_context.req_id)
+        except Exception as error:
+            self._drop_observer(error)
 
     def _report(
         self,
