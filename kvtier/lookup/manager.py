@@ -198,7 +198,7 @@ class AsyncLookupManager(ABC):
 
     def why_false(self, key: OffloadKey, req_context: ReqContext) -> MissReason:
         """What stands behind the `False` that this request reads for `key`. Changes nothing."""
-        probe = self._table.peek(key, req_context.req_id)
+        probe = self._table.peek(key, req_context, self._scope_of)
         if probe is None:
             return MissReason.CLOSED if self._table.closed else MissReason.ABSENT
         if probe.marks.error or req_context.req_id in probe.marks.excused:

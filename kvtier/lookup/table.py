@@ -340,10 +340,17 @@ class LookupTable:
         """Whether a flush or an answer is still to come for some probe."""
         return bool(self._batch or self._out or self._unclaimed)
 
-    def peek(self, key: OffloadKey, req_id: str) -> Entry | None:
-        """The probe that this request joined, if it did. Not to be changed."""
-        mine = self.held.get(req_id)
-        return None if mine is None else mine.get(key)
+    def peek(
+        self,
+        key: OffloadKey,
+        req_context: ReqContext,
+        scope_of: Callable[[ReqContext], Hashable] | None,
+    ) -> Entry | None:
+        """The probe that this request reads: the one it joined or, once closed, any. Read only."""
+        entry = self.held.get(req_context.req_id, NOTHING_HELD).get(key)
+        if entry is None and self.closed:
+            entry = self._find(None if scope_of is None else scope_of(req_context), key)
+        return entry
 
     def snapshot(self) -> Snapshot:
         """A copy of everything."""

@@ -9,11 +9,15 @@ say where each of them is. `OwnerGuard` is a table that refuses a second caller.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
+
+import structlog
 
 from kvtier.keys import OffloadKey
 from kvtier.lookup import AsyncLookupManager, LookupTable, LookupWorker, Question
@@ -21,6 +25,7 @@ from kvtier.lookup import manager as manager_module
 from kvtier.lookup.worker import Reply
 from kvtier.request import ReqContext
 from kvtier.runtime import Lane, Runtime, Task
+from tests.support.lookup_invariants import Asking, askings
 
 __all__ = [
     "BAD_ANSWERS",
@@ -33,6 +38,7 @@ __all__ = [
     "Unprintable",
     "ctx",
     "key",
+    "quiet",
 ]
 
 PATIENCE = 10.0
@@ -175,33 +181,38 @@ class HandRuntime(Runtime):
         raise AssertionError("nothing here waits")
 
 
+class _Injected(Reply):
+    pass
+
+
 class _NotingWorker(LookupWorker):
-    """Knows which questions are out: posted, and their reply not taken."""
+    """Notes what was posted and what was taken."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.out: dict[int, Question] = {}
+        self.posted: list[Question] = []
+        self.taken: list[Reply] = []
 
     def post(self, questions: list[Question]) -> None:
-        self.out |= {id(question): question for question in questions}
+        self.posted += questions
         super().post(questions)
 
     def take(self) -> Reply | None:
         reply = super().take()
-        if reply is not None:
-            self.out.pop(id(reply.question), None)
+        if reply is not None and not isinstance(reply, _Injected):
+            self.taken.append(reply)
         return reply
 
-    def inject(self, reply: Reply) -> None:
+    def inject(self, question: Question, verdicts: list[bool] | None) -> None:
         """Publish a reply that no back end gave."""
-        self._replies.append(reply)
+        self._replies.append(_Injected(question, verdicts, None if verdicts else "injected"))
 
 
 class ScriptedLookups(AsyncLookupManager):
     """Lookups over a back end that does as it is told, and notes what it is asked.
 
     `answer` is the back end: a function of the keys. Requests share answers within
-    a tenant (see `ctx`). With `gate` set a call blocks until the event is set.
+    a tenant (see `ctx`). A call for which `hangs` holds blocks until `let_go` is set.
     """
 
     def __init__(
@@ -214,8 +225,9 @@ class ScriptedLookups(AsyncLookupManager):
     ) -> None:
         self.answer = answer if answer is not None else lambda keys: [True] * len(keys)
         self.calls: list[tuple[list[OffloadKey], ReqContext]] = []
+        self.hangs: Callable[[list[OffloadKey]], bool] = lambda keys: False
         self.entered = threading.Event()
-        self.gate: threading.Event | None = None
+        self.let_go = threading.Event()
         with (
             mock.patch.object(manager_module, "LookupTable", table),
             mock.patch.object(manager_module, "LookupWorker", _NotingWorker),
@@ -230,10 +242,9 @@ class ScriptedLookups(AsyncLookupManager):
 
     def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Iterable[bool]:
         self.calls.append((list(keys), req_context))
-        gate = self.gate
         self.entered.set()
-        if gate is not None:
-            assert gate.wait(PATIENCE)
+        if self.hangs(keys):
+            assert self.let_go.wait(PATIENCE)
         return self.answer(keys)
 
     def probe_scope(self, req_context: ReqContext) -> Hashable:
@@ -245,13 +256,21 @@ class ScriptedLookups(AsyncLookupManager):
             self.lane.step()
 
     @property
-    def out(self) -> list[tuple[Hashable, OffloadKey, int]]:
-        """The questions that are out: with the worker, or answered and not yet applied."""
-        return [
-            (question.scope, k, generation)
-            for question in self.worker.out.values()
-            for k, generation in zip(question.keys, question.generations, strict=True)
-        ]
+    def out(self) -> list[Asking]:
+        """The questions that are out: with the worker, or answered and not yet applied.
+
+        The worker answers first in, first out, so these are the last ones posted.
+        """
+        posted = self.worker.posted[len(self.worker.taken) :]
+        return [asking for question in posted for asking in askings(question)]
+
+
+def quiet() -> AbstractContextManager[object]:
+    """No log lines, for runs in which back ends fail by the thousand."""
+    silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    return mock.patch.object(
+        manager_module, "_log", structlog.wrap_logger(None, wrapper_class=silent)
+    )
 
 
 # -- one owner at a time ---------------------------------------------------------------------
