@@ -33,7 +33,7 @@ from kvtier.lifecycle import LookupObserver, LookupPhase
 from kvtier.lookup.entry import ABSENTEE, NOTHING_HELD, UNMARKED, LookupCounts, Snapshot
 from kvtier.lookup.guards import LookupLimits
 from kvtier.lookup.table import LookupTable
-from kvtier.lookup.worker import LookupWorker
+from kvtier.lookup.worker import LookupWorker, shown
 from kvtier.request import ReqContext
 from kvtier.results import MissReason
 from kvtier.runtime import Runtime, ThreadRuntime
@@ -66,7 +66,9 @@ class AsyncLookupManager(ABC):
     ) -> None:
         self.tier = tier
         self._limits = LookupLimits(deadline, verdict_lifetime, max_batches_out)
-        self._table = LookupTable(tier, self._limits, observer=observer)
+        self._table = LookupTable(
+            tier, self._limits, observer=observer, observer_failed=self._observer_failed
+        )
         runtime = runtime if runtime is not None else ThreadRuntime()
         self._now = runtime.now
         self._worker = LookupWorker(f"kvtier-lookup-{tier}", self.batch_lookup, runtime)
@@ -140,9 +142,6 @@ class AsyncLookupManager(ABC):
                 _log.warning("illegal_answer", tier=self.tier, error=str(error))
         self._must_drain = False
         self._readable = self._held
-        if self._table.observer_error is not None:
-            _log.error("observer_dropped", tier=self.tier, error=repr(self._table.observer_error))
-            self._table.observer_error = None
 
     def mark_miss(
         self, keys: Collection[OffloadKey], req_context: ReqContext | None = None
@@ -216,3 +215,6 @@ class AsyncLookupManager(ABC):
     def snapshot(self) -> Snapshot:
         """A copy of the table."""
         return self._table.snapshot()
+
+    def _observer_failed(self, error: Exception) -> None:
+        _log.error("observer_dropped", tier=self.tier, error=shown(error))

@@ -64,6 +64,7 @@ _DISCARDED, _ILLEGAL = Outcome.DISCARDED, Outcome.ILLEGAL
 class LookupTable:
     """The probes of one tier.
 
+    `observer_failed` is told the error of an observer that raised and is dropped.
     `table` is the lifecycle table, a parameter so that tests can show that a wrong
     one is noticed.
     """
@@ -74,6 +75,7 @@ class LookupTable:
         limits: LookupLimits,
         *,
         observer: LookupObserver | None = None,
+        observer_failed: Callable[[Exception], None] | None = None,
         table: Table = TABLE,
     ) -> None:
         self.tier = tier
@@ -81,8 +83,8 @@ class LookupTable:
         self._counts = LookupCounts()
         self.closed = False
         self.held: dict[str, dict[OffloadKey, Entry]] = {}
-        self.observer_error: BaseException | None = None
         self._observer = observer
+        self._observer_failed = observer_failed
         self._wanted: set[str] = set()
         self._entries: dict[Hashable, dict[OffloadKey, Entry]] = {}
         self._batch: dict[int, Entry] = {}
@@ -488,4 +490,5 @@ class LookupTable:
 
     def _drop_observer(self, error: Exception) -> None:
         self._observer = None
-        self.observer_error = error
+        if self._observer_failed is not None:
+            self._observer_failed(error)

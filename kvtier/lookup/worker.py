@@ -25,7 +25,7 @@ from kvtier.lookup.entry import Question
 from kvtier.request import ReqContext
 from kvtier.runtime import Runtime
 
-__all__ = ["BatchLookup", "LookupWorker", "Reply"]
+__all__ = ["BatchLookup", "LookupWorker", "Reply", "shown"]
 
 BatchLookup = Callable[[list[OffloadKey], ReqContext], Iterable[bool]]
 """Does each of these keys exist in the tier? May block; runs on the worker's lane."""
@@ -78,18 +78,19 @@ class LookupWorker:
             answers = self._batch_lookup(list(question.keys), question.req_context)
             verdicts = list(islice(answers, wanted + 1))
         except BaseException as error:  # the lane must outlive whatever a back end raises
-            return Reply(question, None, _shown(error))
+            return Reply(question, None, shown(error))
         if len(verdicts) != wanted:
             count = f"{len(verdicts)}" if len(verdicts) < wanted else f"more than {wanted}"
             return Reply(question, None, f"{count} answers for {wanted} keys")
         if set(map(type, verdicts)) != {bool}:
             strange = next(verdict for verdict in verdicts if type(verdict) is not bool)
-            return Reply(question, None, f"{_shown(strange)} is not a bool")
+            return Reply(question, None, f"{shown(strange)} is not a bool")
         return Reply(question, verdicts, None)
 
 
-def _shown(thing: object) -> str:
+def shown(thing: object) -> str:
+    """`repr(thing)`, or its type's name: code that broke its word may break it there too."""
     try:
         return repr(thing)
-    except BaseException:  # showing it runs the back end's code too
+    except BaseException:
         return f"<{type(thing).__name__}>"

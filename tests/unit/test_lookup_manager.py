@@ -21,6 +21,7 @@ from tests.support.lookups import (
     OwnerGuard,
     ScriptedLookups,
     TwoOwners,
+    Unprintable,
     ctx,
     key,
 )
@@ -591,6 +592,16 @@ def total_transitions() -> int:
     return len(recorder.transitions)
 
 
+def test_an_observer_may_raise_what_cannot_even_be_shown():
+    class Mute(Grumpy):
+        def on_transition(self, transition):
+            raise Unprintable
+
+    with structlog.testing.capture_logs() as logs:
+        assert script(by_hand(observer=Mute(1))) == script(by_hand())
+    assert [line["error"] for line in logs] == ["<Unprintable>"]
+
+
 @pytest.mark.parametrize("nth", range(total_transitions() + 1))
 def test_an_observer_that_raises_is_dropped_reported_once_and_changes_nothing(nth):
     expected = script(by_hand())
@@ -601,15 +612,20 @@ def test_an_observer_that_raises_is_dropped_reported_once_and_changes_nothing(nt
     assert [line["event"] for line in logs] == ["observer_dropped"]
 
 
+class Ticking(HandRuntime):
+    """A clock on which no two readings are the same."""
+
+    def now(self):
+        self.advance(1.0)
+        return super().now()
+
+
 def test_transitions_are_numbered_by_one_in_the_order_of_events_on_one_clock():
     recorder = RecordingObserver()
-    lookups = by_hand(observer=recorder)
-    tick = iter(range(1_000_000))
-    lookups._now = lambda: float(next(tick))
-    script(lookups)
+    script(ScriptedLookups(Ticking(), observer=recorder))
     seen = recorder.transitions
     assert [t.seq for t in seen] == list(range(1, len(seen) + 1))
-    assert [t.time for t in seen] == sorted(t.time for t in seen)
+    assert [t.time for t in seen] == sorted(t.time for t in seen) != [0.0] * len(seen)
     assert [(t.key, t.outcome) for t in seen[:8]] == [
         (K, Outcome.ASKED),
         (OTHER, Outcome.ASKED),
