@@ -318,12 +318,13 @@ class LookupTable:
                 source = entry.phase
                 _, target, outcome = self._row(entry, _CLOSE, NO_EVENT)
                 if target is not source:
-                    for waiter in self._waiters(entry):
-                        del self.held[waiter][entry.key]
                     entry.waiters = 0
                     self._delete(entry, outcome)
                     if entry.wanted:
                         self._report(entry, source, _CLOSE, outcome, now, None)
+        for mine in self.held.values():
+            for key in [key for key, entry in mine.items() if entry.phase is _ABSENT]:
+                del mine[key]
 
     # -- reading --------------------------------------------------------------------------
 
