@@ -5,16 +5,16 @@ kept for it, also once it is readable, until the request is admitted, is
 preempted, finishes, or has used up its deferral bound.
 
 A promotion has its slot from the moment it is asked for and goes to its tier at
-the end of the step. If its request stops waiting before that, the promotion
-passes to whoever has waited longest among the others, or is dropped and its slot
-freed: no job is submitted for a request that finished (vllm 49022). A load that a
-tier already has runs on, and its slot stays with it (SGLang 31296).
+the end of the step, in the name of whoever has waited longest. If nobody waits
+any more by then, it has been dropped and its slot freed: no job is submitted for
+a request that finished (vllm 49022). A load that a tier already has runs on, and
+its slot stays with it (SGLang 31296).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Set
+from typing import NamedTuple
 
 from kvtier.keys import OffloadKey
 from kvtier.request import ReqContext
@@ -26,13 +26,11 @@ from kvtier.tiers.host import BlockStatus, CPUOffloadingManager
 __all__ = ["Promotions"]
 
 
-@dataclass(slots=True)
-class _Queued:
+class _Queued(NamedTuple):
     """One block that its tier is asked for at the end of the step."""
 
     tier: int
     spec: LoadStoreSpec
-    owner: RequestState
 
 
 class Promotions:
@@ -73,9 +71,8 @@ class Promotions:
         state.waiting = False
         for key in state.waits:
             self._primary.unwait(key, state.ctx.req_id)
-            queued = self._queue.get(key)
-            if queued is not None and queued.owner is state:
-                self._pass_on(key, queued)
+            if key in self._queue and not self._waiters(key):
+                self._drop(key, state.ctx)
 
     def reserve(self, state: RequestState, key: OffloadKey) -> BlockStatus | None:
         """Take a slot for a block that a tier is noted to have, if there is one."""
@@ -84,23 +81,23 @@ class Promotions:
             return None
         tier = state.notes[key]
         self._loads[spec.write_ids[0]] = tier
-        self._queue[key] = _Queued(tier, spec, state)
+        self._queue[key] = _Queued(tier, spec)
         return self._primary.block(key)
 
     def take(self) -> Iterator[tuple[int, LoadStoreSpec, ReqContext]]:
         """Empty the queue: one load for each tier and request."""
-        loads: dict[tuple[int, str], list[_Queued]] = {}
-        for queued in self._queue.values():
-            loads.setdefault((queued.tier, queued.owner.ctx.req_id), []).append(queued)
+        loads: dict[tuple[int, str], list[LoadStoreSpec]] = {}
+        for key, queued in self._queue.items():
+            owner = next(iter(self._waiters(key)))
+            loads.setdefault((queued.tier, owner), []).append(queued.spec)
         self._queue.clear()
-        for (tier, _), blocks in loads.items():
-            yield tier, _joined([block.spec for block in blocks]), blocks[0].owner.ctx
+        for (tier, owner), specs in loads.items():
+            yield tier, _joined(specs), self._requests[owner].ctx
 
     def drop(self) -> None:
         """Empty the queue: these blocks do not come."""
-        for queued in self._queue.values():
-            self._free(queued)
-        self._queue.clear()
+        for key in list(self._queue):
+            self._drop(key, self._requests[next(iter(self._waiters(key)))].ctx)
 
     def end(self, spec: LoadStoreSpec, ctx: ReqContext, moved: Set[OffloadKey]) -> None:
         """A load ended. Blocks in `moved` are readable; the others are settled for who waits."""
@@ -113,18 +110,15 @@ class Promotions:
         self._primary.complete_store(spec.only(moved), ctx)
         self._primary.complete_store(spec.only(set(spec.keys) - moved), ctx, success=False)
 
-    def _pass_on(self, key: OffloadKey, queued: _Queued) -> None:
+    def _waiters(self, key: OffloadKey) -> Collection[str]:
+        """Who waits for the block, the one that began first in front."""
         block = self._primary.block(key)
-        heir = None if block is None else next(iter(block.waiters), None)
-        if heir is None:
-            self._free(queued)
-            del self._queue[key]
-        else:
-            queued.owner = self._requests[heir]
+        return () if block is None else block.waiters
 
-    def _free(self, queued: _Queued) -> None:
-        self._primary.complete_store(queued.spec, queued.owner.ctx, success=False)
-        del self._loads[queued.spec.write_ids[0]]
+    def _drop(self, key: OffloadKey, ctx: ReqContext) -> None:
+        spec = self._queue.pop(key).spec
+        del self._loads[spec.write_ids[0]]
+        self._primary.complete_store(spec, ctx, success=False)
 
 
 def _joined(specs: list[LoadStoreSpec]) -> LoadStoreSpec:

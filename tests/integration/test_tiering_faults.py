@@ -559,19 +559,23 @@ def test_f33_f35_an_abort_in_every_phase_lets_everything_go(
     rig.expect_idle()
 
 
-@pytest.mark.parametrize("finish_first", [True, False])
-def test_f33_an_abort_while_the_engine_reads_or_fills(finish_first: bool) -> None:
-    """The references and the slots are let go by the completions, in either order."""
+@pytest.mark.parametrize("order", list(permutations(["finish", "read", "filled"])))
+def test_f33_an_abort_while_the_engine_reads_or_fills(order: tuple[str, ...]) -> None:
+    """The references and the slots are let go by the completions, in whatever order."""
     rig = Rig(cap=4)
     rig.start("a")
     rig.fill("a", 1)
     reading = rig.manager.prepare_load([key(1)], ctx("a"))
     filling = rig.manager.prepare_store([key(2)], ctx("a")).store_spec
-    if finish_first:
-        rig.finish("a")
-    rig.manager.complete_load(reading, ctx("a"))
-    rig.manager.complete_store(filling, ctx("a"), success=False)
-    rig.finish("a")
+    for event in order:
+        if event == "finish":
+            rig.finish("a")
+        elif event == "read":
+            rig.manager.complete_load(reading, ctx("a"))
+        else:
+            rig.manager.complete_store(filling, ctx("a"), success=False)
+        told = order.index(event) >= max(order.index("finish"), order.index("filled"))
+        assert len(rig.tier.calls("on_request_finished")) == told
     rig.settle()
     rig.expect_idle()
 
@@ -757,6 +761,20 @@ def test_f31_a_slot_in_use_is_not_given_away_by_a_reset(out: str, success: bool)
     assert rig.locate("b", 1) is not HIT
     assert len(rig.tier.stores) == 0  # what came before the reset is not stored after it
     assert len(manager.prepare_store([key(2)], ctx("b")).store_spec) == 1
+
+
+def test_f31_what_was_filled_before_a_reset_is_not_stored_in_place_of_what_came_after() -> None:
+    rig = Rig(cap=2)
+    rig.start("a", "b")
+    before = rig.manager.prepare_store([key(1)], ctx("a")).store_spec
+    rig.step()
+    rig.manager.reset_cache()
+    rig.fill("b", 1)
+    rig.manager.complete_store(before, ctx("a"))
+    after = rig.primary.block(key(1))
+    assert after is not None
+    assert [job.slots for job in rig.tier.stores] == [(after.slot,)]
+    assert rig.locate("a", 1) is HIT
 
 
 def test_f31_promotions_are_on_hold_for_a_bounded_time() -> None:

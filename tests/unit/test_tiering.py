@@ -313,6 +313,16 @@ def test_joining_a_write_is_allowed_at_no_room() -> None:
     assert [job.keys for job in rig.tier.loads] == [(key(1),)]
 
 
+def test_room_is_never_less_than_none() -> None:
+    rig = Rig(cap=3, headroom=2)
+    rig.start("a", "b")
+    rig.manager.prepare_store([key(1), key(2)], ctx("b"))
+    for n in (1, 2):
+        rig.locate("a", n)
+    assert rig.primary.awaited == 2
+    assert rig.manager.room() == 0
+
+
 def test_room_counts_what_may_not_be_evicted() -> None:
     rig = Rig(cap=3)
     rig.start("a", "b")
@@ -409,6 +419,19 @@ def test_source_is_the_tier_whose_write_was_waited_for() -> None:
     assert sources == ["2:t2", "2:t2", "0:primary", "0:primary"]
     rig.manager.prepare_load([key(1)], ctx("a"))
     assert rig.manager.source(key(1), ctx("a")) == "2:t2"
+
+
+def test_source_is_the_primary_if_the_write_that_was_waited_for_failed() -> None:
+    rig = Rig()
+    rig.tier.has(1)
+    rig.start("a", "b")
+    rig.lookup("a", 1)
+    rig.step()
+    rig.tier.report_all(success=False)
+    rig.step()
+    rig.fill("b", 1)
+    assert rig.locate("a", 1) is HIT
+    assert rig.manager.source(key(1), ctx("a")) == "0:primary"
 
 
 def test_pending_reason_tells_probe_promotion_and_store_apart() -> None:
@@ -693,10 +716,11 @@ def test_touch_reaches_every_tier() -> None:
 
 def test_every_call_needs_a_live_request() -> None:
     rig = Rig()
-    rig.start("gone")
-    rig.finish("gone")
+    rig.start("gone", "going")
+    filling = rig.manager.prepare_store([key(9)], ctx("going")).store_spec
+    rig.finish("gone", "going")
     manager = rig.manager
-    for req in (ctx("gone"), ctx("new")):
+    for req in (ctx("gone"), ctx("going"), ctx("new")):
         for call in (
             lambda r: manager.lookup(key(1), r),
             lambda r: manager.locate(key(1), r),
@@ -715,6 +739,7 @@ def test_every_call_needs_a_live_request() -> None:
         ):
             with pytest.raises(UsageError, match="on_new_request"):
                 call(req)
+    manager.complete_store(filling, ctx("going"), success=False)
     rig.step()
     rig.expect_idle()
 
@@ -750,6 +775,21 @@ def test_an_id_that_comes_back_during_a_store_is_one_request_to_the_tiers() -> N
     assert calls == ["on_new_request", "get_finished_jobs", "submit_store", "on_request_finished"]
     rig.settle()
     rig.expect_idle()
+
+
+def test_an_id_that_comes_back_starts_over() -> None:
+    rig = Rig(deferral_bound=1)
+    rig.tier.has(2)
+    rig.start("a")
+    spec = rig.manager.prepare_store([key(9)], ctx("a")).store_spec
+    rig.locate("a", 1)
+    rig.lookup("a", 2)
+    rig.manager.defer(ctx("a"), DeferReason.STORE)
+    rig.finish("a")
+    rig.start("a")
+    rig.tier.has(1)
+    assert [rig.lookup("a", n) for n in (1, 2)] == [RETRY, RETRY]
+    rig.manager.complete_store(spec, ctx("a"), success=False)
 
 
 def test_an_id_that_comes_back_during_a_load_is_another_request_to_the_tiers() -> None:
