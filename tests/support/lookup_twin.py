@@ -22,7 +22,7 @@ from tests.support import lookup_invariants as laws
 from tests.support.lookup_oracle import Asked, Oracle, Step
 from tests.support.lookups import BAD_ANSWERS, HandRuntime, ScriptedLookups, ctx, key, quiet
 
-__all__ = ["KEYS", "REQ_IDS", "TENANTS", "Fired", "How", "LIMITS", "LookupTwin", "random_run"]
+__all__ = ["KEYS", "LIMITS", "REQ_IDS", "TENANTS", "Fired", "How", "LookupTwin", "random_run"]
 
 TENANTS = ("even", "odd")
 REQ_IDS = ("r0", "r1", "r2", "r3", "r4", "r5")
@@ -142,7 +142,7 @@ class LookupTwin:
         self.runtime.advance(seconds)
 
     def shutdown(self, in_time: list[How], hung: How | None) -> None:
-        """The worker answers as `in_time` says; if `hung`, it is in the next call at the timeout."""
+        """The worker answers as `in_time` says; `hung`: and is in one more call at the timeout."""
         self._swept = False
         lane, oracle = self.manager.lane, self.oracle
         waiting = len(lane.tasks)
@@ -310,7 +310,7 @@ class LookupTwin:
         worker, table = self.manager.worker, self.manager._table
         answers: list[tuple[laws.Asking, bool | None]] = []
         for reply in worker.taken if history else []:
-            said = reply.verdicts or [None] * len(reply.question.keys)
+            said: list[Any] = reply.verdicts or [None] * len(reply.question.keys)
             answers += zip(laws.askings(reply.question), said, strict=True)
         return laws.Facts(
             snapshot=self.manager.snapshot(),

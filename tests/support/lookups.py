@@ -30,12 +30,14 @@ from tests.support.lookup_invariants import Asking, askings
 __all__ = [
     "BAD_ANSWERS",
     "PATIENCE",
+    "CountingKey",
     "HandLane",
     "HandRuntime",
     "OwnerGuard",
     "ScriptedLookups",
     "TwoOwners",
     "Unprintable",
+    "counting_key",
     "ctx",
     "key",
     "quiet",
@@ -49,7 +51,21 @@ def key(number: int) -> OffloadKey:
     return OffloadKey(b"key %d" % number)
 
 
-def ctx(req_id: str, tenant: Hashable = None) -> ReqContext:
+class CountingKey(bytes):
+    """A key that counts how often any of its kind is looked for in a dictionary."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        CountingKey.hashed += 1
+        return super().__hash__()
+
+
+def counting_key(number: int) -> OffloadKey:
+    return OffloadKey(CountingKey(b"key %d" % number))
+
+
+def ctx(req_id: str, tenant: Any = None) -> ReqContext:
     return ReqContext(req_id, {"tenant": tenant})
 
 
@@ -235,7 +251,7 @@ class ScriptedLookups(AsyncLookupManager):
             super().__init__("1:test", runtime=runtime, **settings)
         assert isinstance(self._worker, _NotingWorker)
         self.worker = self._worker
-        self.runtime = runtime
+        self.runtime: Any = runtime
         if isinstance(runtime, HandRuntime):
             self.lane = runtime.lanes[-1]
             self.lane.entered = self.entered

@@ -11,7 +11,7 @@ from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupPhase
 from kvtier.lookup import EntryView, LookupLimits, LookupTable, Question
 from kvtier.request import ReqContext
-from tests.support.lookups import ctx, key
+from tests.support.lookups import CountingKey, counting_key, ctx, key
 
 P = LookupPhase
 
@@ -172,7 +172,8 @@ def test_a_verdict_past_its_lifetime_is_asked_again_and_everybody_waits():
     assert t.ask("a", 1) is None
     assert t.ask("b", 1) is None
     entry = t.entry(1)
-    assert (entry.waiters, entry.excused, entry.born) == ({"a", "b"}, frozenset(), 10.5)
+    assert entry.waiters == {"a", "b"}
+    assert (entry.excused, entry.born) == (frozenset(), 10.5)
     t.resolve(False)
     t.now = 20.0
     assert t.ask("b", 1) is False, "the lifetime counts from the new verdict"
@@ -275,16 +276,6 @@ def test_the_peaks_are_of_a_steps_end_and_of_what_is_out():
     assert (t.table.counts.peak_entries, t.table.counts.peak_out) == (4, 4)
 
 
-class CountingKey(bytes):
-    """A key that counts how often it is looked for in a dictionary."""
-
-    hashed = 0
-
-    def __hash__(self) -> int:
-        CountingKey.hashed += 1
-        return super().__hash__()
-
-
 def hashes_of(do: Callable[[], object]) -> int:
     CountingKey.hashed = 0
     do()
@@ -294,7 +285,7 @@ def hashes_of(do: Callable[[], object]) -> int:
 @pytest.mark.parametrize("requests", [1, 20])
 def test_the_end_costs_as_much_per_hold_however_many_requests_there_are(requests):
     table = LookupTable("1:t", LookupLimits())
-    keys = [OffloadKey(CountingKey(b"%d" % number)) for number in range(40)]
+    keys = [counting_key(number) for number in range(40)]
     for number, k in enumerate(keys):
         table.lookup(k, ctx(f"r{number % requests}"), None, 0.0)
     assert hashes_of(lambda: table.close(0.0)) <= 3 * len(keys)
