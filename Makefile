@@ -12,7 +12,7 @@ BACKEND := hatchling editables
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow bench wheel constraints clean FORCE
+.PHONY: help demo test test-slow bench docs wheel constraints clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-slow: $(READY) ## the slow tests
 
 bench: $(READY) ## measure
 	$(BIN)/python -m tests.bench
+
+docs: $(READY) ## write the generated parts of docs/ anew
+	$(BIN)/python docs/build.py
 
 wheel: $(READY) ## build the sdist and the wheel into dist/
 	rm -rf dist

@@ -28,7 +28,8 @@ class LookupResult(Enum):
 
     def __bool__(self) -> NoReturn:
         raise UsageError(
-            f"{self} has no truth value: compare it with LookupResult.HIT, HIT_PENDING, RETRY or MISS"
+            f"{self} has no truth value: compare it with LookupResult.HIT, HIT_PENDING, "
+            "RETRY or MISS"
         )
 
 

@@ -56,7 +56,7 @@ class Runtime(ABC):
         """Seconds on a clock that never goes back."""
 
     @abstractmethod
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, /) -> None:
         """Let a background task take `seconds` (a slow back end in a test or a replay)."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class VirtualRuntime(Runtime):
     def now(self) -> float:
         return self._now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, /) -> None:
         self._now += seconds
 
     def lane(self, name: str) -> Lane:
