@@ -110,7 +110,7 @@ class AsyncLookupManager(ABC):
             return verdict
         if self._must_drain:
             self.drain_results()
-            return self.lookup(key, req_context)
+            return AsyncLookupManager.lookup(self, key, req_context)
         if entry is not ABSENTEE and entry.marks is UNMARKED and self._quiet:
             return None
         return self._table.lookup(key, req_context, self._scope_of, self._now())

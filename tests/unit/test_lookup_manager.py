@@ -152,6 +152,22 @@ def test_the_first_lookup_after_a_flush_applies_what_came():
     assert phase(lookups) is P.RESOLVED
 
 
+def test_a_lookup_that_drains_is_one_call_to_a_subclass_that_wraps_it():
+    class Wrapped(ScriptedLookups):
+        asked = 0
+
+        def lookup(self, key, req_context):
+            self.asked += 1
+            return super().lookup(key, req_context)
+
+    lookups = Wrapped(HandRuntime(), yes)
+    for number in range(1, 4):
+        lookups.lookup(K, A)
+        assert lookups.asked == number
+        lookups.flush()
+        lookups.step_worker()
+
+
 def test_results_are_drained_once_per_flush():
     lookups = by_hand(yes)
     lookups.lookup(K, A)
