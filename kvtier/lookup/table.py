@@ -92,12 +92,14 @@ class LookupTable:
         self._batches_out = 0
         self._out = 0
         self._generation = 0
+        self._joined = 0
         self._seq = 0
         self._event = Event()
         self._cells = [
             [compile_rows(table[phase, trigger]) for phase in LookupPhase] for trigger in Trigger
         ]
         self._at_once = Shortcuts(table, limits)
+        self._shares = self._at_once.shares
 
     # -- events ---------------------------------------------------------------------------
 
@@ -132,10 +134,10 @@ class LookupTable:
             entry.waiters += 1
             if (
                 entry.marks is UNMARKED
-                and self._at_once.shares[entry.phase]
+                and self._shares[entry.phase]
                 and not (entry.wanted or self._wanted)
             ):
-                self._counts.joined += 1
+                self._joined += 1
                 return entry.verdict
             return self._join(entry, req_context, True, now)
         row = self._at_once.birth or self._row(ABSENTEE, _JOIN, NO_EVENT)
@@ -169,7 +171,7 @@ class LookupTable:
             entry.req_context = req_context
             self._batch[entry.generation] = entry
         elif new:
-            self._counts.joined += 1
+            self._joined += 1
         if new and req_id in self._wanted:
             entry.wanted = True
         if entry.wanted and (new or outcome is not _JOINED):
@@ -302,7 +304,7 @@ class LookupTable:
             row = rows[entry.waiters > 1][source]
             _, target, outcome = row or self._row(entry, _RELEASE, NO_EVENT)
             entry.waiters -= 1
-            if entry.marks.excused:
+            if entry.marks is not UNMARKED:
                 entry.marks = entry.marks._replace(excused=entry.marks.excused - {req_id})
             if target is not source:
                 self._delete(entry, outcome)
@@ -330,12 +332,13 @@ class LookupTable:
 
     def shares(self, phase: LookupPhase) -> bool:
         """Whether a lookup of an unmarked probe in this phase reads its verdict and no more."""
-        return self._at_once.shares[phase]
+        return self._shares[phase]
 
     @property
     def counts(self) -> LookupCounts:
         """The counters, up to date; live, not a copy."""
         self._counts.issued = self._generation
+        self._counts.joined = self._joined
         return self._counts
 
     @property
