@@ -599,7 +599,19 @@ def test_reset_forgets_what_arc_remembered():
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            "store store written failed read end-read pin wait unwait touch step reset".split()
+            [
+                "store",
+                "written",
+                "failed",
+                "read",
+                "end-read",
+                "pin",
+                "wait",
+                "unwait",
+                "touch",
+                "step",
+                "reset",
+            ]
         ),
         st.integers(0, 7),
     ),
@@ -662,12 +674,12 @@ def test_available_and_awaited_equal_a_full_recount(policy, cap, steps):
 
 def test_the_counts_do_not_look_at_every_block():
     host = filled(*range(20_000))
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(20_000):
         assert host.available == 20_000
         assert host.awaited == host.holding == 0
     # A look at each block each time would be 4e8 looks: minutes.
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @BOTH
@@ -676,9 +688,9 @@ def test_eviction_does_not_walk_past_pinned_blocks_each_time(policy):
     host = filled(*range(2 * n), policy=policy)
     for number in range(n):
         host.pin(k(number))
-    started = time.perf_counter()
+    started = time.process_time()
     for number in range(n):
         output = host.prepare_store(ks(2 * n + number), A)
         assert output.evicted_keys == (k(n + number),)
     # Past n pinned blocks n times would be 1e8 looks: minutes.
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
