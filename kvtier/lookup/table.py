@@ -94,7 +94,7 @@ class LookupTable:
         self._generation = 0
         self._joined = 0
         self._seq = 0
-        self._event = Event()
+        self._asking, self._answering = Event(), Event()
         self._cells = [
             [compile_rows(table[phase, trigger]) for phase in LookupPhase] for trigger in Trigger
         ]
@@ -155,7 +155,7 @@ class LookupTable:
 
     def _join(self, entry: Entry, req_context: ReqContext, new: bool, now: float) -> bool | None:
         req_id = req_context.req_id
-        event = self._event
+        event = self._asking
         event.now, event.req_id, event.new = now, req_id, new
         source = entry.phase
         _, target, outcome = self._row(entry, _JOIN, event)
@@ -222,7 +222,7 @@ class LookupTable:
         """
         refused: list[IllegalTransition] = []
         probes = self._entries.get(question.scope, {})
-        event, rows = self._event, self._at_once.answer
+        event, rows = self._answering, self._at_once.answer
         event.now = now
         batch, answered = NO_BATCH, 0
         for key, generation, answer in zip(
