@@ -10,8 +10,16 @@ from kvtier.errors import UsageError
 from kvtier.lifecycle import Guard, LookupPhase, Outcome, Row, Trigger
 from kvtier.lookup.entry import Entry
 
-__all__ = ["GUARDS", "NO_EVENT", "Event", "LookupLimits", "Shortcuts", "Table", "compile_rows"]
-
+__all__ = [
+    "GUARDS",
+    "NO_EVENT",
+    "Event",
+    "LookupLimits",
+    "Shortcuts",
+    "Table",
+    "compile_rows",
+    "decide",
+]
 
 Table = Mapping[tuple[LookupPhase, Trigger], tuple[Row, ...]]
 
@@ -111,7 +119,7 @@ class Shortcuts:
     def __init__(self, table: Table, limits: LookupLimits) -> None:
         def certain(trigger: Trigger, known: dict[Guard, bool]) -> list[Row | None]:
             known = known | limits.never
-            return [_decide(table[phase, trigger], known) for phase in LookupPhase]
+            return [decide(table[phase, trigger], known) for phase in LookupPhase]
 
         unmarked = {Guard.FAILED_AND_NEW: False, Guard.EXCUSED: False, Guard.STORED: False}
         join = certain(Trigger.JOIN, unmarked)
@@ -143,7 +151,11 @@ class Shortcuts:
         """By whether others wait too, and by phase."""
 
 
-def _decide(rows: tuple[Row, ...], known: Mapping[Guard, bool]) -> Row | None:
+def decide(rows: tuple[Row, ...], known: Mapping[Guard, bool]) -> Row | None:
+    """The row of a cell that fits whatever the guards are that are not `known`.
+
+    `None` if it depends on those, or if the row is illegal.
+    """
     for row in rows:
         fits = row.guard is None or known.get(row.guard)
         if fits is None:

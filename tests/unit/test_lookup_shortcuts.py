@@ -12,7 +12,7 @@ import pytest
 
 from kvtier.lifecycle import TABLE, Guard, LookupPhase, Outcome, Row, Trigger
 from kvtier.lookup import LookupLimits, LookupTable, Question
-from kvtier.lookup.guards import Table, _decide
+from kvtier.lookup.guards import Table, decide
 from kvtier.request import ReqContext
 from tests.support.lookups import key
 
@@ -35,7 +35,7 @@ def test_a_row_is_certain_only_if_it_fits_whatever_is_not_known(cell):
             facts = dict(zip(guards, values, strict=True))
             if known.items() <= facts.items():
                 fitting.add(next(row for row in rows if row.guard is None or facts[row.guard]))
-        row = _decide(rows, known)
+        row = decide(rows, known)
         if row is not None:
             assert fitting == {row}
             assert row.outcome is not Outcome.ILLEGAL
