@@ -172,7 +172,7 @@ class Machine:
             asked = sorted(batch)
             for answers in product("TF", repeat=len(asked)):
                 reply = frozenset((k, g, a) for (k, g), a in zip(asked, answers, strict=True))
-                name = ".".join(k + a for (k, _), a in zip(asked, answers, strict=True))
+                name = "_".join(k + a for (k, _), a in zip(asked, answers, strict=True))
                 published = (*s.results, self.published(reply))
                 yield f"WorkerAnswer_{name}", s._replace(worker=_IDLE, results=published)
             if "errors" in self.config.features:
