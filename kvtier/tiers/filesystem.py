@@ -64,8 +64,9 @@ class FilesystemStore(BlockStore):
         self._serial = itertools.count()
         try:
             self._writers.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.directory, os.R_OK | os.W_OK | os.X_OK):
-                raise PermissionError(EACCES, os.strerror(EACCES), self._base)
+            for folder in (self.directory, self._writers):
+                if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                    raise PermissionError(EACCES, os.strerror(EACCES), folder)
             self._describe(namespace)
             self._sweep()
             self._writer, self._lock = self._become_writer()

@@ -69,8 +69,8 @@ def decode(key: OffloadKey, raw: Raw, size: int) -> memoryview:
     in a slot. Raises `DamagedBlock` saying what is wrong.
     """
     frame = memoryview(raw)
-    if len(frame) < _FIXED_BYTES:
-        raise DamagedBlock(f"truncated: {len(frame)} bytes are less than a header")
+    if len(frame) < _FIELDS.size:
+        raise DamagedBlock(f"truncated: {len(frame)} bytes are not even a header")
     fields = frame[: _FIELDS.size]
     magic, version, key_bytes, payload_bytes = _FIELDS.unpack(fields)
     if magic != _MAGIC:

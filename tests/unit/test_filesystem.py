@@ -142,9 +142,10 @@ class TestLayout:
         def stat(path):
             raise OSError(code, os.strerror(code))
 
-        monkeypatch.setattr(os, "stat", stat)
-        with pytest.raises(OSError, match=re.escape(os.strerror(code))):
-            list(store.contains([key(0)], ctx()))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", stat)
+            with pytest.raises(OSError, match=re.escape(os.strerror(code))):
+                list(store.contains([key(0)], ctx()))
 
 
 class TestAFailedPut:
@@ -285,8 +286,8 @@ class TestARefusedDirectory:
 
     @pytest.mark.parametrize(
         ("where", "mode"),
-        [("", 0o500), ("", 0o000)]
-        + [(w, m) for w in (DIGEST, f"{DIGEST}/writers") for m in (0o500, 0o300, 0o000)],
+        [("", 0o555), ("", 0o000)]
+        + [(w, m) for w in (DIGEST, f"{DIGEST}/writers") for m in (0o555, 0o333, 0o666)],
     )
     def test_this_user_may_not(self, public_folder, where, mode):
         """Really so: a child without root's rights tries."""
@@ -299,6 +300,9 @@ class TestARefusedDirectory:
         said = self.try_as_nobody(public_folder)
         barred.chmod(0o777)
         assert said.startswith(f"{public_folder}: cannot be used: Permission denied")
+
+    def test_this_user_may(self, public_folder):
+        public_folder.chmod(0o777)
         assert self.try_as_nobody(public_folder) == "it can be used"
 
     def try_as_nobody(self, folder):
