@@ -16,6 +16,7 @@ import click
 import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from structlog.typing import EventDict
 
 from kvtier.cli.logfile import LogFile
 from kvtier.cli.summary import summary
@@ -203,17 +204,26 @@ def replay_command(
 
 @contextmanager
 def _messages_to(log: TextIOBase | None) -> Iterator[None]:
-    """What kvtier has to say during the run goes to the log; without one, only errors are said."""
+    """What kvtier has to say goes to the log; without one, each kind of error is said once."""
+    said: set[object] = set()
+
+    def once(logger: object, method: str, event: EventDict) -> EventDict:
+        kind = event["event"], event.get("tier"), event.get("call")
+        if kind in said:
+            raise structlog.DropEvent
+        said.add(kind)
+        return event
+
     before = structlog.get_config()
-    level, stream = ("warning", log) if log is not None else ("error", sys.stderr)
     structlog.configure(
         processors=[
+            *([] if log is not None else [once]),
             structlog.processors.add_log_level,
             event_first,
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: LineLogger(stream),
+        wrapper_class=structlog.make_filtering_bound_logger("error" if log is None else "warning"),
+        logger_factory=lambda *_: LineLogger(sys.stderr if log is None else log),
     )
     try:
         yield

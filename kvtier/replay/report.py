@@ -12,10 +12,18 @@ SCHEMA = "kvtier.replay/1"
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """The figures of one replay. Which of them vary with timing is said in `docs/`.
+    """The figures of one replay.
 
-    A *block* is one block of one prompt in one group; an *answer* is about one
-    probe, and a *probe* is one question of one tier about one block.
+    A *block* is one block of one prompt, whatever the number of groups. A
+    *probe* is one question to one tier about one block of one group, and an
+    *answer* is what comes back for it. Figures of several tiers are summed, also
+    where they are peaks.
+
+    On real threads some figures vary with timing. With one request at a time
+    and no deadline these are `lookups`, `deferrals`, `steps` and `wall_s`, which
+    tell how long was waited; with several in flight or a deadline, all but
+    `workload`, `requests`, `blocks` and those that must be 0. On a
+    `VirtualRuntime` nothing varies.
     """
 
     workload: str
@@ -38,15 +46,23 @@ class ReplayReport:
     deferrals: Mapping[str, int]
     """Passes that ended in "ask again", by `DeferReason`."""
     promotions: Mapping[str, int]
-    """Loads into the primary: jobs by how they ended, and blocks that found no room."""
+    """Loads into the primary: jobs by how they ended, and `no_room`, refusals of a block in a pass
+    because there was no room for it."""
     stores: Mapping[str, int]
-    """Stores into secondary tiers: jobs by how they ended, and blocks that found no room."""
+    """Stores into secondary tiers: jobs by how they ended, and `skipped`, blocks that found no slot
+    of the primary, and so no tier."""
     probes_resolved: int
+    """Probes that got an answer: yes, no or error."""
     probes_abandoned: int
+    """Probes that were taken back before they were sent, because nobody wanted them any more."""
     probes_closed: int
+    """Probes that the shutdown of an interrupted run ended without an answer."""
     answers_discarded: int
+    """Answers that came when their question had gone."""
     unclaimed: int
+    """Answers that came when nobody wanted them any more."""
     lookup_errors: int
+    """Probes whose answer was an error."""
     failed_blocks: Mapping[str, Mapping[str, int]]
     """Blocks that could not be moved, by label of the tier and class of error."""
     tier_errors: int
@@ -58,13 +74,18 @@ class ReplayReport:
     mismatches: int
     """Blocks read back that were not what was once stored."""
     first_mismatch: str | None
+    """Where the first of them was met."""
     leaks: Mapping[str, int]
-    """What was still held after everything had ended."""
+    """What was still held after everything had ended: probes and notes about blocks
+    (`lookup_entries`), slots of the primary (`pins`), `jobs` and `requests`."""
     peak: Mapping[str, int]
+    """Most probes held at the end of a step, and most in flight at once."""
     steps: int
+    """Scheduler steps."""
     interrupted: bool
+    """Whether the run was stopped before its workload had ended."""
     wall_s: float
-    """Seconds from the first request to the last step, on the clock of the run."""
+    """Seconds from the first request to the last step, on the clock of the runtime."""
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -77,7 +98,7 @@ class ReplayReport:
 
 
 def broken_laws(report: ReplayReport) -> list[str]:
-    """Check a report against the laws of counting (`docs/`), and say which it breaks."""
+    """Which of the laws that hold at the end of every run `report` breaks."""
     broken: list[str] = []
     hits, misses = sum(report.hits.values()), sum(report.misses.values())
     if report.blocks != hits + misses:

@@ -120,9 +120,15 @@ def _chain(hashes: bytes, parent: bytes, blocks: Iterable[bytes]) -> tuple[bytes
 
 
 def python_topics(*, seed: int = 0, limit: int | None = None) -> SessionWorkload:
-    """Sessions over the help topics that Python ships: real text, no download."""
-    from pydoc_data.topics import topics
+    """Sessions over the help topics that Python ships: real text, no download.
 
+    Raises `BadInput` on a Python that was stripped of them.
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        problem = "this Python comes without its help topics"
+        raise BadInput("pydoc_data.topics", problem, "a TRACE to replay instead") from error
     texts = (text.encode() for _, text in sorted(topics.items()))
     return SessionWorkload("pydoc_data.topics", texts, seed=seed, limit=limit)
 

@@ -324,14 +324,19 @@ def from_spec(arg, setup):
 '''
 
 
-def test_a_tier_that_alters_blocks_after_verification_is_caught(folder):
-    """The tier is an installed package of its own, as somebody else's would be."""
-    info = folder / "site" / "lying-1.0.dist-info"
+def install(folder: Path, name: str, code: str) -> str:
+    """A path on which a package brings the tier `name`, as somebody else's would."""
+    site = folder / "site"
+    info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lying\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[kvtier.tiers]\nlying = lying:from_spec\n")
-    (folder / "site" / "lying.py").write_text(LYING_TIER)
-    path = os.pathsep.join([str(folder / "site"), str(ROOT)])
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[kvtier.tiers]\n{name} = {name}:from_spec\n")
+    (site / f"{name}.py").write_text(code)
+    return os.pathsep.join([str(site), str(ROOT)])
+
+
+def test_a_tier_that_alters_blocks_after_verification_is_caught(folder):
+    path = install(folder, "lying", LYING_TIER)
     args = ["replay", "--tier", "lying", "--host-blocks", "200", "--block-bytes", "64"]
     for as_json in ([], ["--json"]):
         code, out, err = result(kvtier_command(*args, *as_json, env={"PYTHONPATH": path}))
@@ -340,6 +345,37 @@ def test_a_tier_that_alters_blocks_after_verification_is_caught(folder):
         assert "blocks read back were not what was stored (first: request " in err
     assert json.loads(out)["mismatches"] > 0
     assert json.loads(out)["violations"]
+
+
+RAISING_TIER = """
+from kvtier.tiers.base import SecondaryTierManager
+
+
+class Raising(SecondaryTierManager):
+    tier_type = "raising"
+
+    def lookup(self, key, req_context):
+        raise RuntimeError("out of order")
+
+    submit_load = submit_store = get_finished_jobs = lookup
+
+
+def from_spec(arg, setup):
+    return Raising()
+"""
+
+
+def test_a_tier_that_raises_is_said_once_for_each_kind_of_call(folder):
+    path = install(folder, "raising", RAISING_TIER)
+    args = ["replay", "--tier", "raising", "--limit", "20", "--json"]
+    code, out, err = result(kvtier_command(*args, env={"PYTHONPATH": path}))
+    assert code == 0
+    assert json.loads(out)["tier_errors"] > 20
+    assert sorted(json.loads(line)["call"] for line in err.splitlines()) == [
+        "get_finished_jobs",
+        "lookup",
+        "submit_store",
+    ]
 
 
 def test_a_disk_that_takes_no_more_means_failed_stores_and_a_right_run(folder):

@@ -274,6 +274,19 @@ def test_the_same_seed_gives_the_same_report_and_log_byte_for_byte():
     assert first[1].count("\n") > 1000
 
 
+def test_on_real_threads_and_one_at_a_time_only_waiting_varies():
+    """The fields that are left out are those that `ReplayReport` says vary."""
+    faults = FaultRates(0.05, 0.05, 0.05, 0.05)
+    reports = []
+    for runtime in (ThreadRuntime(), ThreadRuntime(), VirtualRuntime(), VirtualRuntime(1)):
+        report = replay(config(faults=faults), python_topics(limit=150), runtime).as_json()
+        reports.append({k: v for k, v in report.items() if k not in VARYING})
+    assert all(report == reports[0] for report in reports)
+
+
+VARYING = {"lookups", "deferrals", "steps", "wall_s"}
+
+
 def test_neither_report_nor_log_depends_on_hash_seeds():
     program = (
         "import hashlib, tests.integration.test_replay as t\n"

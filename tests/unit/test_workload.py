@@ -263,8 +263,9 @@ def test_every_text_is_asked_to_its_last_whole_block_by_two_sessions():
 
 
 def test_a_long_text_is_asked_in_chapters_so_that_prompts_stay_bounded():
-    longest = max(len(p.block_hashes) for p in SessionWorkload("t", [text(1000)]))
-    assert longest == 8 + 128
+    asked = [prompt.block_hashes for prompt in SessionWorkload("t", [text(1000)])]
+    assert max(map(len, asked)) == 8 + 128
+    assert len({block_hash for prompt in asked for block_hash in prompt}) == 8 + 1000
 
 
 def test_sessions_are_interleaved():
@@ -290,6 +291,12 @@ def test_pythons_topics_have_a_good_mix_of_old_and_new_blocks():
         seen.update(prompt.block_hashes)
     assert len(seen) > 1000
     assert 0.5 < again / total < 0.95
+
+
+def test_a_python_without_its_topics_is_bad_input(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(BadInput, match="expected a TRACE to replay instead"):
+        open_workload(None)
 
 
 def test_a_limit_keeps_the_first_prompts():
