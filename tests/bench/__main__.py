@@ -25,7 +25,7 @@ from tests.bench.replays import TRACE, replay_results
 from tests.peer.vllm_wheel import NEWEST, PeerUnavailable, load
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description=__doc__,
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=41, help="samples of each side (default 41)")
     parser.add_argument("--only", choices=["lookups", "replay"], help="leave the other out")
     parser.add_argument("--trace", type=Path, default=TRACE, help="what to replay")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     skipped: list[str] = []
     results: list[Result] = []
