@@ -276,8 +276,6 @@ class CPUOffloadingManager(OffloadingManager):
         readers until these are done (`holding` counts them). Pins and waiters go.
         """
         for block in self._present.values():
-            block.step_pinned = False
-            block.waiting.clear()
             block.holds = block.ref_count + (not block.ready)
             block.dropped = True
             if not block.holds:
