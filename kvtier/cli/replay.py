@@ -57,7 +57,7 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
 
 
 @click.command("replay", epilog=EPILOG)
-@click.argument("trace", required=False, type=click.Path(path_type=Path))
+@click.argument("trace", required=False, type=click.Path(readable=False, path_type=Path))
 @click.option(
     "--host-blocks",
     type=click.IntRange(min=1),
@@ -134,7 +134,7 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
     "--log",
     "log_path",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     help="Write every transition of every probe to FILE, as JSON lines.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, not a summary.")

@@ -26,21 +26,20 @@ from collections.abc import Collection, Hashable, Iterable
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupObserver, LookupPhase
+from kvtier.log import Log, shown
 from kvtier.lookup.entry import ABSENTEE, NOTHING_HELD, UNMARKED, LookupCounts, Snapshot
 from kvtier.lookup.guards import LookupLimits
 from kvtier.lookup.table import LookupTable
-from kvtier.lookup.worker import LookupWorker, shown
+from kvtier.lookup.worker import LookupWorker
 from kvtier.request import ReqContext
 from kvtier.results import MissReason
 from kvtier.runtime import Runtime, ThreadRuntime
 
 __all__ = ["AsyncLookupManager"]
 
-_log = structlog.get_logger("kvtier.lookup")
+_log = Log("kvtier.lookup")
 
 
 class AsyncLookupManager(ABC):

@@ -21,11 +21,12 @@ from functools import partial
 from itertools import islice
 
 from kvtier.keys import OffloadKey
+from kvtier.log import shown
 from kvtier.lookup.entry import Question
 from kvtier.request import ReqContext
 from kvtier.runtime import Runtime
 
-__all__ = ["BatchLookup", "LookupWorker", "Reply", "shown"]
+__all__ = ["BatchLookup", "LookupWorker", "Reply"]
 
 BatchLookup = Callable[[list[OffloadKey], ReqContext], Iterable[bool]]
 """Does each of these keys exist in the tier? May block; runs on the worker's lane."""
@@ -86,11 +87,3 @@ class LookupWorker:
             strange = next(verdict for verdict in verdicts if type(verdict) is not bool)
             return Reply(question, None, f"{shown(strange)} is not a bool")
         return Reply(question, verdicts, None)
-
-
-def shown(thing: object) -> str:
-    """`repr(thing)`, or its type's name: code that broke its word may break it there too."""
-    try:
-        return repr(thing)
-    except BaseException:
-        return f"<{type(thing).__name__}>"

@@ -24,9 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, assert_never
 
-import structlog
-
 from kvtier.keys import OffloadKey
+from kvtier.log import Log
 from kvtier.request import ReqContext
 from kvtier.results import LookupResult, MissReason, require_result
 from kvtier.runtime import Runtime
@@ -35,7 +34,7 @@ from kvtier.tiers.base import SecondaryTierManager, TransferJob
 
 __all__ = ["Answer", "Secondaries"]
 
-_log = structlog.get_logger("kvtier.tiering")
+_log = Log("kvtier.tiering")
 
 _GRAVITY = (MissReason.LOOKUP_ERROR, MissReason.DEADLINE, MissReason.CLOSED)
 """Which reason to give when tiers have different ones: the first of these, else `absent`."""

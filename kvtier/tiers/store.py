@@ -26,15 +26,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-
-import structlog
 
 from kvtier.errors import DamagedBlock, TierError, UsageError
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupObserver
+from kvtier.log import Log, shown
 from kvtier.lookup.manager import AsyncLookupManager
 from kvtier.request import ReqContext
 from kvtier.results import LookupResult, MissReason, from_verdict
@@ -44,7 +42,7 @@ from kvtier.tiers.frame import Frame, Raw, decode, encode
 
 __all__ = ["BlockStore", "StoreTier"]
 
-_log = structlog.get_logger("kvtier.tiers")
+_log = Log("kvtier.tiers")
 
 
 class BlockStore(ABC):
@@ -245,14 +243,13 @@ class StoreTier(SecondaryTierManager):
             self._queued[end.lane] -= len(job.keys)
             if end.failures:
                 self.errors.update(type(error).__name__ for error in end.failures)
-                with suppress(OSError):  # the log may be on the disk that is full
-                    _log.warning(
-                        "promotion_failed" if job.is_promotion else "cascade_failed",
-                        tier=self.label,
-                        job=job.job_id,
-                        blocks=len(end.failures),
-                        error=repr(end.failures[-1]),
-                    )
+                _log.warning(
+                    "promotion_failed" if job.is_promotion else "cascade_failed",
+                    tier=self.label,
+                    job=job.job_id,
+                    blocks=len(end.failures),
+                    error=shown(end.failures[-1]),
+                )
             if job.is_promotion:
                 self.lookups.mark_miss([key for key in job.keys if key not in end.moved])
             else:

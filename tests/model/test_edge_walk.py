@@ -146,7 +146,11 @@ def test_answers_without_a_question_change_nothing_in_any_state() -> None:
     assert refused > 0
 
 
-def swapped(a: tuple, b: tuple) -> Table:
+Place = tuple[tuple[LookupPhase, Trigger], int]
+"""A cell of the table, and the number of a row in it."""
+
+
+def swapped(a: Place, b: Place) -> Table:
     """The table with two rows exchanged."""
     table = dict(TABLE)
     (cell_a, i), (cell_b, j) = a, b
@@ -168,7 +172,7 @@ WITHIN = [
 @pytest.mark.parametrize(
     "pair", WITHIN, ids=lambda p: f"{p[0][0][0].name}-{p[0][0][1].name}-{p[0][1]}-{p[1][1]}"
 )
-def test_two_rows_of_a_cell_in_the_wrong_order_are_noticed(pair) -> None:
+def test_two_rows_of_a_cell_in_the_wrong_order_are_noticed(pair: tuple[Place, Place]) -> None:
     table = swapped(*pair)
     noticed = walk(SIZES["1x1"], table) or walk(SIZES["1x2"], table)
     if noticed is None:
