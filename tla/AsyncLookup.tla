@@ -11,15 +11,19 @@
 (* [k \in K |-> e] is {k: e for k in K}; f[k] is f[k]; a record            *)
 (* [a |-> 1] is an object with the attribute a; [f EXCEPT ![k].a = 1] is a  *)
 (* copy of f with f[k].a replaced, and @ in it is the old value.           *)
-(* <<a, b>> is a tuple, and a sequence counts from 1.                      *)
+(* <<a, b>> is a tuple, and a sequence counts from 1.  More is in the      *)
+(* README of this folder.                                                  *)
 (*                                                                         *)
 (* Every method of the real manager is ONE action here, because one caller *)
 (* owns the table and nothing happens inside a call.  The worker is the    *)
-(* other party.  The two meet in two queues: questions out, replies back.  *)
+(* other party, and its moves fall between the caller's.  The two meet in  *)
+(* two queues: questions out, replies back.                                *)
 (*                                                                         *)
-(* What a step may rely on is said by invariants and properties at the     *)
-(* end.  What is left out: bounds, known bugs, symmetry.  Those belong to  *)
-(* the MC modules.  Time is two actions: a deadline passes, a verdict ages.*)
+(* What must hold of every state is said at the end; what must hold of     *)
+(* every step is in AsyncLookupProps, over many steps in Told and Live.    *)
+(* Left out: bounds, symmetry and known bugs (they belong to the MC        *)
+(* modules and to Mutants), and scopes, which share nothing: this is one.  *)
+(* Time is two actions: a deadline passes, a verdict ages.                 *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets
 
@@ -60,9 +64,13 @@ Asked(g, waiters, excused) ==
     [Absent EXCEPT !.phase = "PENDING", !.gen = g, !.waiters = waiters, !.excused = excused]
 
 (***************************************************************************)
-(* Generations.  The machine counts; a model checker needs finitely many,  *)
-(* so the MC modules replace NextGen by the least number that is not in    *)
-(* use.  `e' are the entries, `out' the questions that are out.            *)
+(* Generations.  A new question needs a number that nothing refers to: no  *)
+(* entry, no question that is out.  Which number is all the same, because  *)
+(* numbers are compared with one another and nothing else.  The code       *)
+(* counts; NextGen takes a number above all that are in use; a model       *)
+(* checker needs finitely many, so the MC modules replace NextGen by the   *)
+(* least number that is not in use (and MCCount counts, to a cap).         *)
+(* `e' are the entries, `rs' the replies that nobody has read.             *)
 (***************************************************************************)
 RangeOf(s) == {s[i] : i \in DOMAIN s}
 Questions(reply) == {<<a[1], a[2]>> : a \in reply}
@@ -81,7 +89,7 @@ NextGen(e, rs) == 1 + Max({0} \cup GensInUse(e, rs))
 (* a question that failed: it reads as a miss, and the error is remembered.*)
 (* A block that was stored while its question was out is there, whatever   *)
 (* the tier answered.  A verdict that finds no waiter stays: it is         *)
-(* unclaimed until the next flush.                                         *)
+(* unclaimed until the next flush, which sweeps it.                        *)
 (***************************************************************************)
 Matches(e, a) == e[a[1]].phase = "IN_FLIGHT" /\ e[a[1]].gen = a[2]
 
@@ -183,8 +191,11 @@ Drain ==
 (* Marks.  A failed load makes a held verdict a miss, without a lifetime.  *)
 (* A completed store makes it a hit, and the one that is still out too.    *)
 (***************************************************************************)
+ForcedAge == "never"
 Missed(en) ==
-    IF en.phase = "RESOLVED" THEN [en EXCEPT !.verdict = "F", !.error = FALSE, !.age = "never"] ELSE en
+    IF en.phase = "RESOLVED"
+    THEN [en EXCEPT !.verdict = "F", !.error = FALSE, !.age = ForcedAge]
+    ELSE en
 Stored(en) ==
     CASE en.phase = "RESOLVED"  -> [en EXCEPT !.verdict = "T", !.error = FALSE, !.age = Youth]
       [] en.phase = "IN_FLIGHT" -> [en EXCEPT !.stored = TRUE]
@@ -207,9 +218,10 @@ MarkHit(k) ==
 (* question that was not sent is taken back and a verdict goes; a question *)
 (* that is out stays, for whoever asks next.                               *)
 (***************************************************************************)
+GoesWithLast(en) == en.phase # "IN_FLIGHT"
 LetGo(en, r) ==
     LET left == [en EXCEPT !.waiters = @ \ {r}, !.excused = @ \ {r}]
-    IN  IF left.waiters = {} /\ left.phase # "IN_FLIGHT" THEN Absent ELSE left
+    IN  IF left.waiters = {} /\ GoesWithLast(left) THEN Absent ELSE left
 StillAsked(e) == {k \in batch : e[k].phase = "PENDING"}
 Forgotten(r) == [held EXCEPT ![r] = {}]
 
@@ -246,10 +258,11 @@ WorkerCall ==
     /\ worker' = <<"call", worker[2]>>
     /\ UNCHANGED <<entry, held, batch, due, queue, results, shut>>
 
-Failed(b) == {<<q[1], q[2], "E">> : q \in b}
 Truth(b, yes) == {<<q[1], q[2], IF q[1] \in yes THEN "T" ELSE "F">> : q \in b}
-AfterFailure == Idle
 Published(reply) == reply
+Failed(b) == {<<q[1], q[2], "E">> : q \in b}
+FailurePublished == Append(results, Failed(worker[2]))
+AfterFailure == Idle
 
 WorkerAnswer(yes) ==
     /\ worker[1] = "call"
@@ -261,7 +274,7 @@ WorkerAnswer(yes) ==
 WorkerFails ==
     /\ "errors" \in Features
     /\ worker[1] = "call"
-    /\ results' = Append(results, Failed(worker[2]))
+    /\ results' = FailurePublished
     /\ worker' = AfterFailure
     /\ UNCHANGED <<entry, held, batch, due, queue, shut>>
 
@@ -299,8 +312,9 @@ ShutdownBegin ==
     /\ shut' = "sentinel"
     /\ UNCHANGED <<entry, held, batch, due, queue, worker, results>>
 
+GivesUp == shut = "sentinel" /\ worker # Ended
 ShutdownTimeout ==
-    /\ shut = "sentinel" /\ worker # Ended
+    /\ GivesUp
     /\ shut' = "flag"
     /\ UNCHANGED <<entry, held, batch, due, queue, worker, results>>
 
@@ -341,7 +355,8 @@ Next == Caller \/ Worker \/ Time
 Spec == Init /\ [][Next]_vars
 
 (***************************************************************************)
-(* What must always hold.                                                  *)
+(* What must hold of every state.  The numbers are those of the list in    *)
+(* the specification; 1 and 11 are about steps: see AsyncLookupProps.      *)
 (***************************************************************************)
 Batches == {queue[i] : i \in DOMAIN queue} \cup (IF Busy THEN {worker[2]} ELSE {})
 OutOf(k) ==     \* how many questions of k are out: queued, with the worker, or answered and not read
@@ -378,13 +393,21 @@ IndexInv == \A k \in K, r \in R : (r \in entry[k].waiters) <=> (k \in held[r])
 \* 6. A question that was not sent has somebody who wants it.
 WaiterInv == \A k \in K : entry[k].phase = "PENDING" => entry[k].waiters # {}
 
+\*    A verdict without a waiter is one that came since the last flush: that flush left none,
+\*    and set `due', which the next drain clears.
+UnclaimedInv ==
+    \A k \in K : entry[k].phase = "RESOLVED" /\ entry[k].waiters = {} => ~due /\ shut # "closed"
+
 \* 7. The batch is exactly the PENDING entries.
 BatchInv == \A k \in K : (k \in batch) <=> (entry[k].phase = "PENDING")
 
-\* 9. After shutdown no question is left.
+\* 9. After shutdown no question is left.  (8, CallOnceInv, needs a history: it is in Told.)
 ClosedInv == shut = "closed" => \A k \in K : entry[k].phase \in {"ABSENT", "RESOLVED"}
 
-\* 10. The marks.
+\*    No more than MaxOut batches are out, a reply that nobody has read included.
+BoundInv == OutNow + Len(results) <= MaxOut
+
+\* 10. The marks, each only where it means something; and an absent entry remembers nothing.
 MarksInv ==
     \A k \in K :
         /\ entry[k].error => entry[k].phase = "RESOLVED" /\ entry[k].verdict = "F"

@@ -103,7 +103,7 @@ def prompts_and_slots(draw) -> tuple[list[list[int]], int]:
     return prompts, max(1, *map(len, prompts)) + draw(st.integers(0, 4))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(prompts_and_slots(), st.integers(0, 3))
 def test_any_prompts_reuse_what_an_independent_count_says(case, order):
     prompts, slots = case

@@ -804,6 +804,26 @@ def test_f31_promotions_are_on_hold_for_a_bounded_time() -> None:
     rig.expect_idle()
 
 
+def test_f31_a_load_from_before_a_reset_says_nothing_about_the_one_after() -> None:
+    rig = Rig(cap=4, hold_limit=0.0)
+    rig.tier.hangs.add("drain_jobs")
+    rig.tier.has(1)
+    rig.start("a", "b")
+    rig.lookup("a", 1)
+    rig.step()
+    rig.manager.reset_cache()
+    rig.lookup("b", 1)
+    rig.step()
+    before, after = rig.tier.loads
+    assert before.slots != after.slots
+    rig.tier.report(before, made=())
+    assert rig.locate("b", 1) is HIT_PENDING
+    rig.step()
+    rig.tier.report(after)
+    assert rig.locate("b", 1) is HIT
+    assert rig.primary.available == 3
+
+
 def test_f31_the_hold_is_over_when_the_last_slot_is_back() -> None:
     rig = Rig(cap=4)
     rig.tier.hangs.add("drain_jobs")

@@ -157,6 +157,8 @@ def test_an_open_question_is_asked_again_until_it_is_answered() -> None:
     assert answers == [RETRY, RETRY, MISS, MISS]
     assert not rig.manager.noted(key(1), ctx("a"))
     assert [tier.asked(1) for tier in rig.tiers] == [3, 3]
+    # Why it is missed is asked once it is: of both tiers.
+    assert [len(tier.calls("miss_reason")) for tier in rig.tiers] == [1, 1]
 
 
 def test_a_write_under_way_is_waited_for_and_keeps_its_block_when_it_is_done() -> None:
