@@ -31,7 +31,6 @@ class _OneLine(click.Group):
             return run(*args, standalone_mode=False, **extra)
         try:
             code = run(*args, standalone_mode=False, **extra)
-            sys.stdout.flush()
         except click.ClickException as error:
             code = self._say(error.format_message(), error.exit_code)
         except BadInput as error:
