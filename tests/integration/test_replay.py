@@ -20,12 +20,16 @@ from kvtier.errors import BadInput, UsageError
 from kvtier.keys import make_offload_key
 from kvtier.replay import FaultRates, ReplayConfig, ReplayReport, broken_laws, replay
 from kvtier.replay.faults import FaultyStore
+from kvtier.replay.machine import PretendEngine
 from kvtier.request import ReqContext
 from kvtier.runtime import ThreadRuntime, VirtualRuntime
+from kvtier.scans import KVGroup
+from kvtier.scheduler import Request
 from kvtier.telemetry.logs import LoggingObserver, json_lines
 from kvtier.tiers.frame import encode
+from kvtier.tiers.host import CPUOffloadingManager
 from kvtier.tiers.memory import MemoryStore
-from kvtier.workload import Prompt, Workload, python_topics, read_trace
+from kvtier.workload import PayloadStream, Prompt, Workload, python_topics, read_trace
 from tests.support.reuse_oracle import reused_by_tier
 
 SMALL = ReplayConfig(host_blocks=256, block_bytes=64, tiers=("memory",))
@@ -180,6 +184,18 @@ def test_an_engine_that_computes_in_no_time_does_not_outrun_the_tiers():
     assert report.stores["ok"] == 16
 
 
+def test_a_request_that_needs_little_room_does_not_overtake_one_that_waits_for_much():
+    primary = CPUOffloadingManager(num_blocks=4, block_bytes=1)
+    engine = PretendEngine(primary, PayloadStream(0, 1), [KVGroup(0)], crowded=lambda: True)
+    primary.prepare_store(KEYS[:3], CTX)  # on their way: one slot is left
+    large, small = (Request(ReqContext(str(n)), [bytes([n, i]) for i in range(n)]) for n in (2, 1))
+    for request in (large, small):
+        engine.waiting[request.ctx.req_id] = None
+    assert [engine.compute(large), engine.compute(small)] == [False, False]
+    primary.on_schedule_end()
+    assert [engine.compute(small), engine.compute(large)] == [True, False]
+
+
 def test_a_prompt_longer_than_the_primary_is_stored_as_far_as_it_fits():
     report = run(Prompts([list(range(10)), list(range(10))]), host_blocks=4)
     assert report.hits == {"0:primary": 4, "1:memory": 0}
@@ -240,6 +256,8 @@ def test_a_tier_that_cannot_be_opened_leaves_nothing_behind(tmp_path):
 def test_no_thread_is_left():
     before = set(threading.enumerate())
     replay(config(tiers=("memory", "memory")), python_topics(limit=5))
+    with pytest.raises(BadInput):
+        replay(config(tiers=("memory", "tape")), python_topics(limit=5))
     assert set(threading.enumerate()) <= before
 
 
