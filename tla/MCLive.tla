@@ -1,0 +1,4 @@
+------------------------------- MODULE MCLive --------------------------------
+(* Live at a size that can be searched to the end: sizes in the .cfg files. *)
+EXTENDS Live, MC
+=============================================================================
