@@ -783,7 +783,7 @@ def test_the_worker_never_enters_the_table():
     )
     limit = time.monotonic() + PATIENCE
     with lookups:
-        for round_ in range(150):
+        for round_ in range(60):
             contexts = [ctx(f"{round_}-{n}", n % 2) for n in range(4)]
             waiting = {(k, c.req_id): (k, c) for c in contexts for k in map(key, range(5))}
             while waiting:
