@@ -33,7 +33,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A predicate that does not hold, and the shortest way there."""
+    """A predicate that does not hold, and the shortest way to the state or step that shows it."""
 
     name: str
     way: list[tuple[str, State]]
@@ -43,11 +43,12 @@ def explore(
     machine: Machine,
     *,
     predicates: Mapping[str, Callable[[Machine, State], bool]] | None = None,
+    properties: Mapping[str, Callable[[Machine, State, str, State], bool]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Graph, Broken | None]:
-    """The graph of `machine`, and the first predicate that some state breaks, if one does.
+    """The graph of `machine`, and the first predicate that a state or a step breaks, if one does.
 
-    The search ends at a broken predicate. `progress` is called now and then with
+    `predicates` judge states, `properties` steps. The search ends at a broken one. `progress` is called now and then with
     the number of states found and of those still to be looked at.
     """
     start = machine.initial()
@@ -61,6 +62,9 @@ def explore(
             if not holds(machine, state):
                 return graph, Broken(name, graph.way_to(here))
         for label, after in machine.steps(state):
+            for name, holds_of in (properties or {}).items():
+                if not holds_of(machine, state, label, after):
+                    return graph, Broken(name, [*graph.way_to(here), (label, after)])
             there = number_of.get(after)
             if there is None:
                 there = number_of[after] = len(graph.states)
