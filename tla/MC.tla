@@ -2,8 +2,10 @@
 (***************************************************************************)
 (* The lookup machine at a size that can be searched to the end.  The size *)
 (* and what can happen are in the .cfg files; here is what they all need.  *)
+(* Mutants is here for the files in mutants/, which put its operators in   *)
+(* the place of others; nothing else refers to it.                         *)
 (***************************************************************************)
-EXTENDS AsyncLookupProps, TLC
+EXTENDS AsyncLookupProps, Mutants, TLC
 
 \* Instead of a number above all in use: the least that is not in use. Cap: there are at most as
 \* many numbers in use as entries and questions out, so this is finite, and it loses nothing,

@@ -29,7 +29,7 @@ from typing import Self
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupObserver, LookupPhase
 from kvtier.log import Log, shown
-from kvtier.lookup.entry import ABSENTEE, NOTHING_HELD, UNMARKED, LookupCounts, Snapshot
+from kvtier.lookup.entry import ABSENTEE, UNMARKED, LookupCounts, Snapshot
 from kvtier.lookup.guards import LookupLimits
 from kvtier.lookup.table import LookupTable
 from kvtier.lookup.worker import LookupWorker
@@ -104,9 +104,12 @@ class AsyncLookupManager(ABC):
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
         """`True`: the tier has it. `False`: read it as a miss. `None`: ask again next step."""
-        entry = self._readable.get(req_context.req_id, NOTHING_HELD).get(key, ABSENTEE)
-        if (verdict := entry.verdict) is not None:
-            return verdict
+        try:
+            entry = self._readable[req_context.req_id].get(key, ABSENTEE)
+        except KeyError:
+            entry = ABSENTEE
+        if entry.verdict is not None:
+            return entry.verdict
         if self._must_drain:
             self.drain_results()
             return AsyncLookupManager.lookup(self, key, req_context)

@@ -48,8 +48,9 @@ def explore(
 ) -> tuple[Graph, Broken | None]:
     """The graph of `machine`, and the first predicate that a state or a step breaks, if one does.
 
-    `predicates` judge states, `properties` steps. The search ends at a broken one. `progress` is called now and then with
-    the number of states found and of those still to be looked at.
+    `predicates` judge states, `properties` steps. The search ends at a broken one.
+    `progress` is called now and then with the number of states found and of those
+    still to be looked at.
     """
     start = machine.initial()
     graph = Graph([start], [], [None])
