@@ -194,7 +194,7 @@ class AsyncLookupManager(ABC):
 
     @property
     def counts(self) -> LookupCounts:
-        """The counters; live, not a copy."""
+        """The counters as of now. Read again for later ones: one that is kept lags behind."""
         return self._table.counts
 
     def why_false(self, key: OffloadKey, req_context: ReqContext) -> MissReason:

@@ -336,7 +336,7 @@ class LookupTable:
 
     @property
     def counts(self) -> LookupCounts:
-        """The counters, up to date; live, not a copy."""
+        """The counters, brought up to date. One that is kept lags behind."""
         self._counts.issued = self._generation
         self._counts.joined = self._joined
         return self._counts
