@@ -143,31 +143,47 @@ class Entry:
         "wanted",
     )
 
-    def __init__(
-        self,
-        scope: Hashable,
-        key: OffloadKey,
-        generation: int,
-        req_context: ReqContext,
-        born: float,
-        phase: LookupPhase,
-        waiters: int,
-    ) -> None:
-        self.scope = scope
-        self.key = key
-        self.generation = generation
-        self.req_context = req_context
-        self.born = born
-        self.phase = phase
-        self.waiters = waiters
-        self.verdict: bool | None = None
-        self.resolved_at: float | None = None
-        self.marks = UNMARKED
-        self.wanted = False
-        self.batch = NO_BATCH
+    scope: Hashable
+    key: OffloadKey
+    generation: int
+    req_context: ReqContext
+    born: float
+    phase: LookupPhase
+    waiters: int
+    verdict: bool | None
+    resolved_at: float | None
+    marks: Marks
+    wanted: bool
+    batch: Batch
 
 
-ABSENTEE: Final = Entry(None, OffloadKey(b""), 0, ReqContext(""), 0.0, LookupPhase.ABSENT, 0)
+def new_entry(
+    scope: Hashable,
+    key: OffloadKey,
+    generation: int,
+    req_context: ReqContext,
+    born: float,
+    phase: LookupPhase,
+    waiters: int,
+) -> Entry:
+    """A probe without a verdict. A function, since a class takes half as long again to call."""
+    entry = Entry()
+    entry.scope = scope
+    entry.key = key
+    entry.generation = generation
+    entry.req_context = req_context
+    entry.born = born
+    entry.phase = phase
+    entry.waiters = waiters
+    entry.verdict = None
+    entry.resolved_at = None
+    entry.marks = UNMARKED
+    entry.wanted = False
+    entry.batch = NO_BATCH
+    return entry
+
+
+ABSENTEE: Final = new_entry(None, OffloadKey(b""), 0, ReqContext(""), 0.0, LookupPhase.ABSENT, 0)
 """Stands in where there is no probe."""
 
 NOTHING_HELD: Final[dict[OffloadKey, Entry]] = {}

@@ -44,6 +44,7 @@ from kvtier.lookup.entry import (
     Marks,
     Question,
     Snapshot,
+    new_entry,
 )
 from kvtier.lookup.guards import NO_EVENT, Event, LookupLimits, Shortcuts, Table, compile_rows
 from kvtier.request import ReqContext
@@ -142,7 +143,7 @@ class LookupTable:
             return self._join(entry, req_context, True, now)
         row = self._at_once.birth or self._row(ABSENTEE, _JOIN, NO_EVENT)
         self._generation = generation = self._generation + 1
-        entry = Entry(scope, key, generation, req_context, now, row.target, 1)
+        entry = new_entry(scope, key, generation, req_context, now, row.target, 1)
         mine[key] = self._batch[generation] = entry
         if probes is None:
             self._entries[scope] = {key: entry}
