@@ -242,10 +242,11 @@ Cleanup(r) ==
 (***************************************************************************)
 Idle == <<"idle", {}>>
 Ended == <<"stopped", {}>>
+FlagUnset == shut \in {"open", "sentinel"}
 
 WorkerTake ==
     /\ worker = Idle
-    /\ \/ /\ queue # <<>> /\ shut \in {"open", "sentinel"}
+    /\ \/ /\ queue # <<>> /\ FlagUnset
           /\ worker' = <<"read", Head(queue)>>
           /\ queue' = Tail(queue)
        \/ /\ shut \in {"flag", "closed"} \/ (shut = "sentinel" /\ queue = <<>>)
@@ -405,7 +406,7 @@ BatchInv == \A k \in K : (k \in batch) <=> (entry[k].phase = "PENDING")
 ClosedInv == shut = "closed" => \A k \in K : entry[k].phase \in {"ABSENT", "RESOLVED"}
 
 \*    No more than MaxOut batches are out, a reply that nobody has read included.
-BoundInv == OutNow + Len(results) <= MaxOut
+BoundInv == Len(queue) + (IF Busy THEN 1 ELSE 0) + Len(results) <= MaxOut
 
 \* 10. The marks, each only where it means something; and an absent entry remembers nothing.
 MarksInv ==

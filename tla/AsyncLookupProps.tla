@@ -94,14 +94,24 @@ FlushDrainsProp ==
 FlushSweepsProp ==
     [][Flush => \A k \in K : entry'[k].phase = "RESOLVED" => entry'[k].waiters # {}]_vars
 
+\* Batches that still have a question out once all replies are read.
+StillOut(b) == \E q \in b : entry[q[1]].phase = "IN_FLIGHT" /\ entry[q[1]].gen = q[2]
+BatchesOut ==
+    Cardinality({i \in DOMAIN queue : StillOut(queue[i])})
+    + (IF Busy /\ StillOut(worker[2]) THEN 1 ELSE 0)
+
 FlushSendsProp ==
-    [][Flush => IF OutNow < MaxOut THEN batch' = {} ELSE batch' = batch]_vars
+    [][Flush => IF BatchesOut < MaxOut
+                THEN batch' = {} /\ \A k \in batch : entry'[k].phase = "IN_FLIGHT"
+                ELSE batch' = batch /\ queue' = queue]_vars
 
 (***************************************************************************)
 (* Marks.  A failed load makes a held verdict a miss that has no lifetime; *)
 (* a completed store makes it a hit and is remembered while the question   *)
 (* is out.  Nothing else about the entry changes, and what is not answered *)
-(* yet is newer than a failed load.                                        *)
+(* yet is newer than a failed load.  (A mark that does nothing where it    *)
+(* should is no step at all, and no property of steps sees it:             *)
+(* GuaranteeInv in Told does.)                                             *)
 (***************************************************************************)
 MarkMissProp ==
     [][\A k \in K : MarkMiss(k) =>
@@ -165,7 +175,8 @@ ReaskProp ==
 (* "F" by excuse, deadline or shutdown.                                    *)
 (***************************************************************************)
 Honest(r, k, reply) ==      \* to be read after the step
-    CASE reply = "none" -> Waits(entry'[k]) /\ shut' = "open"
+    CASE reply = "none" -> /\ shut' = "open" /\ Waits(entry'[k])
+                           /\ r \notin entry'[k].excused /\ ~entry'[k].late
       [] reply = "T"    -> entry'[k].verdict = "T"
       [] reply = "F"    -> \/ entry'[k].verdict = "F"
                            \/ Waits(entry'[k]) /\ (r \in entry'[k].excused \/ entry'[k].late)

@@ -7,13 +7,15 @@
 (*                                                                         *)
 (* may[r][k]: what request r may be told about key k if it asks now.       *)
 (*   Without a hold, anything; while it was told nothing but "none",       *)
-(*   anything.  After "T": "T" again, and "F" too once a load failed.      *)
-(*   After an "F" with a verdict behind it: "F" again, and "T" too once a  *)
-(*   store completed.  An "F" without a verdict behind it (the deadline,   *)
-(*   an excuse, a failed question) is marked "till answered": an answer    *)
-(*   may still make it "T".  A request that is told what it may not be     *)
-(*   told can be told nothing any more: the empty set, which is what       *)
-(*   GuaranteeInv looks for.                                               *)
+(*   anything.  After a bool: that bool again.  A failed load makes it "F" *)
+(*   from now on, a completed store "T".  Two words stand for what is      *)
+(*   still to come.  "maybe": the "F" that was told has no verdict behind  *)
+(*   it (the deadline passed, the request is excused, the question failed),*)
+(*   so an answer may yet make it "T".  "surely": the block was stored     *)
+(*   while the question was out, so the answer will be "T" whatever the    *)
+(*   tier says.  A request that is told what it may not be told can be     *)
+(*   told nothing any more: the empty set, which is what GuaranteeInv      *)
+(*   looks for.                                                            *)
 (* calls: for every question that something still refers to, how often the *)
 (*   back end was called with it.  What nothing refers to is forgotten: it *)
 (*   cannot be called again, and its number may be given away anew.        *)
@@ -32,19 +34,23 @@ Anything == {"none", "T", "F"}
 
 \* What r may be told about k after this step, before the step itself told it anything.
 StillMay(r, k) ==
-    CASE k \notin held'[r] -> Anything
-      [] entry[k].phase = "IN_FLIGHT" /\ entry'[k].phase # "IN_FLIGHT"
-         /\ "till answered" \in may[r][k] -> may[r][k] \cup {"T"}
-      [] OTHER -> may[r][k]
+    LET answered == entry[k].phase = "IN_FLIGHT" /\ entry'[k].phase # "IN_FLIGHT"
+    IN  CASE k \notin held'[r] -> Anything
+          [] answered /\ "surely" \in may[r][k] -> {"T"}
+          [] answered /\ "maybe" \in may[r][k] -> may[r][k] \cup {"T"}
+          [] OTHER -> may[r][k]
 
 AfterReply(allowed, reply, en) ==
     CASE reply \notin allowed -> {}
-      [] reply = "none" -> Anything
+      [] reply = "none" -> allowed
       [] reply = "T" -> {"T"}
-      [] reply = "F" -> IF en.phase = "RESOLVED" /\ ~en.error THEN {"F"} ELSE {"F", "till answered"}
+      [] reply = "F" -> IF en.phase = "RESOLVED" /\ ~en.error THEN {"F"}
+                        ELSE {"F", "maybe"} \cup (allowed \cap {"surely"})
 
-AfterMark(allowed, forced) ==
-    IF allowed \cap {"T", "F"} = {} THEN allowed ELSE allowed \cup {forced}
+AfterMark(allowed, forced, en) ==
+    CASE en.phase = "RESOLVED" -> {forced}
+      [] en.phase = "IN_FLIGHT" /\ forced = "T" -> allowed \cup {"surely"}
+      [] OTHER -> allowed
 
 Hears(r, k, reply) ==
     may' = [q \in R |-> [j \in K |->
@@ -54,7 +60,7 @@ Hears(r, k, reply) ==
 
 HearsMark(k, forced) ==
     may' = [q \in R |-> [j \in K |->
-              IF j = k THEN AfterMark(may[q][j], forced) ELSE may[q][j]]]
+              IF j = k /\ k \in held[q] THEN AfterMark(may[q][j], forced, entry[k]) ELSE may[q][j]]]
 
 HearsNothing == may' = [q \in R |-> [j \in K |-> StillMay(q, j)]]
 
@@ -108,7 +114,8 @@ ToldSpec == ToldInit /\ [][ToldNext]_toldVars
 
 \* 11. Per hold, and without a lifetime: "none" some times, then bools only; "T" turns "F" only by
 \*     a failed load; "F" turns "T" only by a completed store, a late answer, or the answer to a
-\*     question that failed and was asked again.
+\*     question that failed and was asked again. And a failed load and a completed store are
+\*     obeyed: a step property cannot see that a mark did nothing, since that is no step.
 GuaranteeInv == \A r \in R, k \in K : may[r][k] # {}
 
 \* 8. The back end is called at most once for a question.

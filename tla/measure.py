@@ -1,0 +1,152 @@
+"""Measures what `manifest.json` says of each model: `python tla/measure.py [NAME ...]`.
+
+Names are those of models, kinds or classes (`ci` if none is given). What a model
+shows and is expected to do is written by hand; what TLC finds is written here:
+distinct states, depth, steps of the counterexample, and seconds of processor time,
+which are the same on a busy machine and on an idle one. A model that does not do
+what is expected is told, and its figures are left as they were.
+
+`--breaks` asks for more: which of all properties each known bug breaks, one run of
+TLC for each pair.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kvtier.check.tlc import FINDINGS, TlcFailed, TlcResult, run_tlc
+
+HERE = Path(__file__).parent
+MANIFEST = HERE / "manifest.json"
+SMALL = 20_000
+"""Distinct states up to which a run is a quick one."""
+
+ALL = ("errors", "marks", "deadline", "lifetime", "hang", "shutdown")
+SAFE = ALL[:4] + ALL[5:]
+"""Without `hang`: for liveness."""
+TABLES = (
+    # module, specification, features, properties
+    ("MC", "Spec", ALL, "TypeInv AnswerOnceInv ConservationInv VerdictInv IndexInv WaiterInv "
+     "UnclaimedInv BatchInv BoundInv ClosedInv MarksInv GenerationProp PhaseProp VerdictProp "
+     "FlushDrainsProp FlushSweepsProp FlushSendsProp MarkMissProp MarkHitProp ReuseProp "
+     "ReaskProp ReplyProp StopProp"),
+    ("MCRefines", "Spec", ALL, "ProbeSpec"),
+    ("MCTold", "ToldSpec", tuple(f for f in ALL if f != "lifetime"), "GuaranteeInv CallOnceInv"),
+    ("MCLive", "LiveSpec", SAFE, "PendingEndsLive InFlightEndsLive OrphanEndsLive EmptiesLive"),
+    ("MCLive", "LiveSpec", ALL, "ShutdownReturnsLive"),
+    ("MCToldLive", "ToldLiveSpec", ("errors", "shutdown"), "ToldLive"),
+)  # fmt: skip
+"""With what each property of the lifecycle is asked of a bug."""
+
+
+def spent() -> float:
+    """Seconds of processor time that ended children took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measured(model: dict[str, Any]) -> tuple[TlcResult, float]:
+    """What TLC finds, and the seconds it takes."""
+    before = spent()
+    found = run_tlc(
+        HERE,
+        model["module"],
+        (HERE / model["cfg"]).read_text(encoding="utf-8"),
+        coverage="actions" in model,
+        quick=(model.get("distinct") or 0) <= SMALL,
+    )
+    return found, spent() - before
+
+
+def differences(model: dict[str, Any], found: TlcResult) -> Iterator[str]:
+    """How it is not what the manifest expects."""
+    if found.exit_code != model["expected"]:
+        yield f"exit code {found.exit_code} instead of {model['expected']}"
+    if found.violated and found.violated != model["property"]:
+        yield f"breaks {found.violated} instead of {model['property']}"
+    for action in model.get("actions", ()):
+        if not found.taken.get(action):
+            yield f"{action} is never taken"
+
+
+def temporal(model: dict[str, Any]) -> bool:
+    """Whether it ends with a temporal property broken.
+
+    TLC looks for that now and then as the graph grows, so how much it has seen by
+    then is not the same every time.
+    """
+    return str(model["property"]).endswith("Live")
+
+
+def fill(model: dict[str, Any]) -> bool:
+    """Measure and write down. Whether it is as expected."""
+    found, seconds = measured(model)
+    problems = list(differences(model, found))
+    state = "; ".join(problems) or f"{found.distinct} distinct, {seconds:.1f} s"
+    print(f"{model['name']}: {state}", flush=True)
+    if problems:
+        return False
+    figures = {"seconds": round(seconds, 1)}
+    if not temporal(model):
+        figures["distinct"], figures["depth"] = found.distinct, found.depth
+        if found.trace:
+            figures["steps"] = len(found.trace) - 1
+    model.update(figures)
+    return True
+
+
+def broken(model: dict[str, Any]) -> list[str]:
+    """All properties that a bug breaks, at its own size or with two requests."""
+    text = (HERE / model["cfg"]).read_text(encoding="utf-8")
+    bug = [line for line in text.splitlines() if " <- " in line and "NextGen" not in line]
+    names = []
+    for module, spec, features, listed in TABLES:
+        for name in listed.split():
+            size = "K = {k1} R = {r1, r2} MaxOut = 2"
+            if "k2" in text or name == "PendingEndsLive":
+                size = "K = {k1, k2} R = {r1} MaxOut = 1"
+            config = [
+                f"SPECIFICATION {spec}",
+                "CONSTANTS",
+                size,
+                f"Features = {{{', '.join(json.dumps(f) for f in features)}}}",
+                "NextGen <- LeastUnused",
+                *bug,
+                f"{'INVARIANT' if name.endswith('Inv') else 'PROPERTY'} {name}",
+            ]
+            try:
+                found = run_tlc(HERE, module, "\n".join(config) + "\n", quick=True, timeout=600)
+            except TlcFailed as error:
+                print(f"{model['name']}, {name}: {error}", flush=True)
+                continue
+            if found.exit_code in FINDINGS[1:]:
+                names.append(name)
+    print(f"{model['name']}: {', '.join(names)}", flush=True)
+    return names
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 0 if every model does what is expected of it."""
+    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    wanted = set(arguments) - {"--breaks"} or {"ci"}
+    ok = True
+    for model in manifest["models"]:
+        if not wanted & {model["name"], model["kind"], model["class"]}:
+            continue
+        if "--breaks" in arguments:
+            if re.match("(mutants|bites)/", model["cfg"]):
+                model["breaks"] = broken(model)
+        else:
+            ok = fill(model) and ok
+        MANIFEST.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
