@@ -296,7 +296,10 @@ class LookupTwin:
         laws.reply_is_explained(
             said, req_id, overdue=overdue, closed=self.oracle.closed, before=before
         )
-        self._said[req_id, k] = said
+        if entry is not None and req_id in entry.waiters:
+            self._said[req_id, k] = said
+        else:  # after shutdown a lookup holds nothing
+            self._said.pop((req_id, k), None)
 
     def _check_counts(self) -> None:
         counts = self.manager.counts
