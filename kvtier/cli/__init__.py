@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 import kvtier
+from kvtier.cli.check import check_command
+from kvtier.cli.model import model_command
 from kvtier.cli.replay import replay_command
 from kvtier.errors import BadInput, KvtierError, MissingTool
 
@@ -65,10 +67,14 @@ def main(context: click.Context) -> None:
     \b
     kvtier replay                      a workload from text that Python ships
     kvtier replay trace.jsonl --json   a trace in Mooncake's format
-    kvtier replay --help               all that a replay can be told
+    kvtier check                       the TLA+ models, in TLC
+    kvtier model                       the same machine, explored in plain Python
+    kvtier COMMAND --help              all that a command can be told
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 main.add_command(replay_command)
+main.add_command(check_command)
+main.add_command(model_command)
