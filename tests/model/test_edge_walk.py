@@ -8,20 +8,19 @@ state, answers to questions that are not out change nothing.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from kvtier.keys import OffloadKey
-from kvtier.lifecycle import TABLE, Guard, LookupPhase, Outcome, Trigger
+from kvtier.lifecycle import TABLE, Guard, LookupPhase, Trigger
 from kvtier.lookup import Question
 from kvtier.model.actions import Machine
 from kvtier.model.explore import explore
 from kvtier.model.invariants import questions_out
-from kvtier.model.state import Config, State
+from kvtier.model.state import Config
 from kvtier.request import ReqContext
-from tests.support.hand_machine import WORDS, HandMachine, Table, canonical
+from tests.support.hand_machine import HandMachine, Table, canonical, step
 from tests.support.lookups import quiet
 
 SIZES = {"1x1": Config.of(1, 1), "1x2": Config.of(1, 2), "2x1": Config.of(2, 1, max_out=1)}
@@ -55,61 +54,6 @@ def walk(config: Config, table: Table = TABLE) -> str | None:
             if problem is not None:
                 return problem
     return None
-
-
-def step(machine: HandMachine, before: State, label: str, after: State) -> str | None:
-    """Take one step with the real manager; how it differs from the model's, or `None`."""
-    machine.seen.outcomes.clear()
-    try:
-        returned = machine.do(label)
-    except Exception as error:
-        return f"{label} in {before}: {error!r}"
-    got = canonical(machine.state())
-    if got != canonical(after):
-        return f"{label} in {before}\n  expected {canonical(after)}\n  got      {got}"
-    answered = [o for o in machine.seen.outcomes if o in ANSWERS] if drains(before, label) else []
-    if Counter(answered) != Counter(answers_due(machine.config, before, label)):
-        return f"{label} in {before} was reported as {machine.seen.outcomes}"
-    if label.startswith("Lookup_"):
-        _, r, k, word = label.split("_")
-        if returned is not WORDS[word]:
-            return f"{label} in {before} returned {returned!r}"
-        expected = told_as(machine.config, before, after, r, k)
-        if expected is not None and machine.seen.outcomes[-1:] != [expected]:
-            return f"{label} in {before} was reported as {machine.seen.outcomes}, not {expected}"
-    return None
-
-
-ANSWERS = (Outcome.HIT, Outcome.FORCED_HIT, Outcome.LOOKUP_ERROR, Outcome.MISS)
-
-
-def drains(before: State, label: str) -> bool:
-    action = label.partition("_")[0]
-    by_lookup = action == "Lookup" and before.due and before.shut == "open"
-    return by_lookup or action in ("Flush", "Drain", "ShutdownEnd")
-
-
-def answers_due(config: Config, before: State, label: str) -> list[Outcome]:
-    """How the answers that a step applies must be reported: a yes is a yes, whatever was stored."""
-    due = []
-    for reply in before.results if drains(before, label) else ():
-        for k, gen, answer in reply:
-            entry = before.entry[config.keys.index(k)]
-            if (entry.phase, entry.gen) == ("IN_FLIGHT", gen):
-                no = {"F": Outcome.MISS, "E": Outcome.LOOKUP_ERROR}
-                stored = Outcome.FORCED_HIT if entry.stored else None
-                due.append(Outcome.HIT if answer == "T" else stored or no[answer])
-    return due
-
-
-def told_as(config: Config, before: State, after: State, r: str, k: str) -> Outcome | None:
-    """How a lookup that reads "no" without a verdict must be reported."""
-    entry = after.entry[config.keys.index(k)]
-    if after.shut != "open" or entry.phase not in ("PENDING", "IN_FLIGHT"):
-        return None
-    if r in entry.excused:
-        return Outcome.EXCUSED
-    return Outcome.DEADLINE if entry.late else None
 
 
 @pytest.mark.parametrize("size", ["1x1", "1x2"])

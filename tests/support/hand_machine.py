@@ -8,6 +8,7 @@ verdict has aged is done to the one entry that the label names.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from kvtier.model.state import Config, Entry, State
 from kvtier.request import ReqContext
 from kvtier.runtime import Lane, Runtime, Task
 
-__all__ = ["HandMachine", "canonical"]
+__all__ = ["HandMachine", "Table", "canonical", "step"]
 
 DEADLINE, LIFETIME = 1.0, 2.0
 WORDS = {"None": None, "True": True, "False": False}
@@ -266,3 +267,61 @@ def canonical(state: State) -> State:
     worker = (state.worker[0], frozenset((k, of(g)) for k, g in sorted(state.worker[1])))
     results = tuple(frozenset((k, of(g), a) for k, g, a in sorted(r)) for r in state.results)
     return state._replace(entry=entry, queue=queue, worker=worker, results=results)
+
+
+# -- one step, compared -----------------------------------------------------------------------
+
+
+def step(machine: HandMachine, before: State, label: str, after: State) -> str | None:
+    """Take one step with the real manager; how it differs from the model's, or `None`."""
+    machine.seen.outcomes.clear()
+    try:
+        returned = machine.do(label)
+    except Exception as error:
+        return f"{label} in {before}: {error!r}"
+    got = canonical(machine.state())
+    if got != canonical(after):
+        return f"{label} in {before}\n  expected {canonical(after)}\n  got      {got}"
+    answered = [o for o in machine.seen.outcomes if o in ANSWERS] if drains(before, label) else []
+    if Counter(answered) != Counter(answers_due(machine.config, before, label)):
+        return f"{label} in {before} was reported as {machine.seen.outcomes}"
+    if label.startswith("Lookup_"):
+        _, r, k, word = label.split("_")
+        if returned is not WORDS[word]:
+            return f"{label} in {before} returned {returned!r}"
+        expected = told_as(machine.config, before, after, r, k)
+        if expected is not None and machine.seen.outcomes[-1:] != [expected]:
+            return f"{label} in {before} was reported as {machine.seen.outcomes}, not {expected}"
+    return None
+
+
+ANSWERS = (Outcome.HIT, Outcome.FORCED_HIT, Outcome.LOOKUP_ERROR, Outcome.MISS)
+
+
+def drains(before: State, label: str) -> bool:
+    action = label.partition("_")[0]
+    by_lookup = action == "Lookup" and before.due and before.shut == "open"
+    return by_lookup or action in ("Flush", "Drain", "ShutdownEnd")
+
+
+def answers_due(config: Config, before: State, label: str) -> list[Outcome]:
+    """How the answers that a step applies must be reported: a yes is a yes, whatever was stored."""
+    due = []
+    for reply in before.results if drains(before, label) else ():
+        for k, gen, answer in reply:
+            entry = before.entry[config.keys.index(k)]
+            if (entry.phase, entry.gen) == ("IN_FLIGHT", gen):
+                no = {"F": Outcome.MISS, "E": Outcome.LOOKUP_ERROR}
+                stored = Outcome.FORCED_HIT if entry.stored else None
+                due.append(Outcome.HIT if answer == "T" else stored or no[answer])
+    return due
+
+
+def told_as(config: Config, before: State, after: State, r: str, k: str) -> Outcome | None:
+    """How a lookup that reads "no" without a verdict must be reported."""
+    entry = after.entry[config.keys.index(k)]
+    if after.shut != "open" or entry.phase not in ("PENDING", "IN_FLIGHT"):
+        return None
+    if r in entry.excused:
+        return Outcome.EXCUSED
+    return Outcome.DEADLINE if entry.late else None
