@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvtier.replay.machine import remove_folder
 from tests.bench.measure import Result, Spread
 
 __all__ = ["TRACE", "replay_results"]
@@ -73,12 +72,12 @@ def replay_results(trace: Path) -> Iterator[Result]:
         size = blocks[0].stat().st_size
         writes, reads = len(blocks), report["hits"]["1:fs"]
         began = time.perf_counter()
-        _remove(folder / "tier")
+        remove_folder(folder / "tier")
         removal = time.perf_counter() - began
         plain = Run.of(
             "-m", "tests.bench.files", folder / "plain", f"{writes}", f"{reads}", f"{size}"
         )
-        _remove(folder / "plain")
+        remove_folder(folder / "plain")
     about = {"requests": report["requests"], "writes": writes, "reads": reads, "removal_s": removal}
     label = f"replay, {report['requests']} requests"
     beside = f"{writes} files written, {reads} read"
@@ -88,11 +87,3 @@ def replay_results(trace: Path) -> Iterator[Result]:
         f"{label}, time", "s", Spread.of([replay.seconds]), bound=SECONDS_BOUND, details=about
     )
     yield Result(f"{label}, memory", "MB", Spread.of([replay.megabytes]), bound=MEGABYTES_BOUND)
-
-
-def _remove(folder: Path) -> None:
-    # A file system that is mounted with `discard` may wait for the disk at each file.
-    with ThreadPoolExecutor(16) as pool:
-        leaves = [name for name, below, _ in os.walk(folder) if not below]
-        list(pool.map(shutil.rmtree, leaves))
-    shutil.rmtree(folder)
