@@ -22,39 +22,42 @@ vars == <<state, out, closed>>
 
 Init == state = "idle" /\ out = 0 /\ closed = FALSE
 
+Goes(to, questions) == state' = to /\ out' = questions
+
 \* A first question. There is none while an older one is out.
-Ask == state = "idle" /\ out = 0 /\ ~closed /\ state' = "asked" /\ out' = 0
+Ask == state = "idle" /\ out = 0 /\ ~closed /\ Goes("asked", 0) /\ UNCHANGED closed
 
 \* All who wanted to know are gone before it was sent: the back end never hears of it.
-TakeBack == state = "asked" /\ state' = "idle" /\ out' = 0
+TakeBack == state = "asked" /\ Goes("idle", 0) /\ UNCHANGED closed
 
-Call == state = "asked" /\ ~closed /\ state' = "called" /\ out = 0 /\ out' = 1
+Call == state = "asked" /\ out = 0 /\ ~closed /\ Goes("called", 1) /\ UNCHANGED closed
 
 \* The answer is read: it is held, or nobody is there who wants it.
-Answer == state = "called" /\ out = 1 /\ out' = 0 /\ state' \in {"answered", "idle"}
+Answer ==
+    /\ state = "called" /\ out = 1
+    /\ Goes("answered", 0) \/ Goes("idle", 0)
+    /\ UNCHANGED closed
 
 \* A verdict that stands for a failed question, or is too old, is asked again. The failure can be
 \* read and asked again in one call, so a caller may see "called", and then "asked".
 AskAgain ==
-    /\ ~closed /\ state' = "asked" /\ out' = 0
-    /\ \/ state = "answered" /\ out = 0
-       \/ state = "called" /\ out = 1
+    /\ ~closed
+    /\ (state = "answered" /\ out = 0) \/ (state = "called" /\ out = 1)
+    /\ Goes("asked", 0)
+    /\ UNCHANGED closed
 
 \* The last holder is gone, or nobody took the answer until the next flush.
-Forget == state = "answered" /\ state' = "idle" /\ out' = out
+Forget == state = "answered" /\ Goes("idle", out) /\ UNCHANGED closed
 
 \* Shutdown returns. What has no answer is forgotten, though its question may still be out; of
 \* that nobody hears any more. An answer that is there is read first.
 Close ==
-    /\ ~closed
-    /\ \/ state \in {"asked", "idle"} /\ state' = "idle" /\ out' = out
-       \/ state = "called" /\ state' = "idle" /\ out' \in {0, 1}
-       \/ state = "called" /\ state' = "answered" /\ out' = 0
-       \/ state = "answered" /\ state' \in {"answered", "idle"} /\ out' = out
+    /\ ~closed /\ closed' = TRUE
+    /\ CASE state = "called"   -> Goes("answered", 0) \/ Goes("idle", 0) \/ Goes("idle", 1)
+         [] state = "answered" -> Goes("answered", 0) \/ Goes("idle", 0)
+         [] OTHER              -> Goes("idle", out)
 
-Next ==
-    \/ (Ask \/ TakeBack \/ Call \/ Answer \/ AskAgain \/ Forget) /\ UNCHANGED closed
-    \/ Close /\ closed' = TRUE
+Next == Ask \/ TakeBack \/ Call \/ Answer \/ AskAgain \/ Forget \/ Close
 
 Spec == Init /\ [][Next]_vars
 
