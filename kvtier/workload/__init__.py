@@ -14,6 +14,7 @@ The bytes of a block are a `PayloadStream` (`payload.py`).
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from kvtier.workload.base import Prompt, Workload
@@ -49,6 +50,6 @@ def open_workload(path: Path | None, *, seed: int = 0, limit: int | None = None)
     """
     if path is None:
         return python_topics(seed=seed, limit=limit)
-    if path.is_dir():
+    if os.path.isdir(path):  # also answers for what cannot be a path
         return read_directory(path, seed=seed, limit=limit)
     return read_trace(path, limit=limit)

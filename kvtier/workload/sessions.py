@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -59,7 +60,7 @@ class SessionWorkload(Workload):
                 name, "holds no whole block of text", f"a text of {TEXT_BLOCK_BYTES} bytes or more"
             )
         self._seed = seed
-        self._turns = list(islice(self._schedule(), limit))
+        self._turns = list(islice(self._schedule(), min(limit or sys.maxsize, sys.maxsize)))
 
     def __len__(self) -> int:
         return len(self._turns)

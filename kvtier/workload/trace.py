@@ -7,6 +7,7 @@ mean nothing in another.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from array import array
@@ -28,11 +29,14 @@ _ID_LIMIT = 2**64
 
 
 class TraceWorkload(Workload):
-    """The requests of one trace file. Ids mean something only within their file."""
+    """The requests of one trace file. Ids mean something only within their file.
 
-    def __init__(self, name: str, ids: array[int], ends: array[int]) -> None:
+    `digest` stands for the content of that file: traces of one name need not be one trace.
+    """
+
+    def __init__(self, name: str, digest: str, ids: array[int], ends: array[int]) -> None:
         self.name = name
-        self.model = f"trace:{name}"
+        self.model = f"trace:{name}:{digest}"
         self._ids = ids
         self._ends = ends
 
@@ -60,9 +64,11 @@ def read_trace(path: Path, *, limit: int | None = None) -> TraceWorkload:
     passed over. Raises `BadInput` naming the file, the line and what was expected.
     """
     ids, ends = array("Q"), array("Q")
+    content = hashlib.blake2b(digest_size=16)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(_lines(path, file), 1):
+                content.update(line)
                 if not line.strip():
                     continue
                 found = _hash_ids(f"{path}:{number}", line)
@@ -73,7 +79,7 @@ def read_trace(path: Path, *, limit: int | None = None) -> TraceWorkload:
         raise BadInput(str(path), f"cannot be read: {reason(error)}", EXPECTED) from error
     if not ends:
         raise BadInput(str(path), "holds no request", "one JSON object per line")
-    return TraceWorkload(path.name, ids, ends)
+    return TraceWorkload(path.name, content.hexdigest(), ids, ends)
 
 
 def _lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -102,7 +108,7 @@ def _hash_ids(where: str, line: bytes) -> list[int]:
         if name not in record:
             raise BadInput(where, f"{name} is missing", f'an object with "{name}"')
     time = record["timestamp"]
-    if not _is_number(time) or not math.isfinite(time) or time < 0:
+    if not _is_finite(time) or time < 0:
         _wrong(where, "timestamp", time, "milliseconds, a finite number, 0 or more")
     for name in ("input_length", "output_length"):
         if not _is_int(record[name]) or record[name] < 0:
@@ -127,8 +133,13 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_finite(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _wrong(where: str, name: str, value: object, expected: str) -> NoReturn:

@@ -99,6 +99,31 @@ def test_different_trace_files_have_different_namespaces(tmp_path):
     assert read_trace(tmp_path / "a").model != read_trace(tmp_path / "b").model
 
 
+def test_different_traces_of_one_name_have_different_namespaces(tmp_path):
+    for folder, ids in (("a", [1]), ("b", [2]), ("c", [1])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "trace").write_text(line(hash_ids=ids))
+    first, other, same = (read_trace(tmp_path / folder / "trace").model for folder in "abc")
+    assert first == same
+    assert first != other
+
+
+def test_the_namespace_does_not_depend_on_how_much_of_the_trace_is_replayed(trace):
+    path = trace(GOOD, GOOD.replace("1000", "1001"))
+    assert read_trace(path).model == read_trace(path, limit=1).model
+
+
+@pytest.mark.parametrize("limit", [10**20, 2**63, 2**63 - 1])
+def test_a_limit_may_be_larger_than_a_machine_word(limit, trace):
+    assert len(read_trace(trace(GOOD), limit=limit)) == 1
+    assert len(python_topics(limit=limit)) == len(python_topics())
+
+
+def test_a_path_too_long_for_the_system_is_named():
+    with pytest.raises(BadInput, match="cannot be read: File name too long"):
+        open_workload(Path("x" * 5000))
+
+
 BAD_LINES = {
     "no JSON": ("hash_ids", "not JSON", "one JSON object"),
     "half a line": (GOOD[:-9], "not JSON", "one JSON object"),
@@ -147,6 +172,10 @@ BAD_LINES = {
         "timestamp is Infinity",
         "a finite number",
     ),
+    "too big for a float, and an integer": (line(timestamp=10**400), "timestamp is 1000", "finite"),
+    "as far below zero": (line(timestamp=-(10**400)), "timestamp is -1000", "a finite number"),
+    "length far below zero": (line(input_length=-(10**400)), "input_length is -1000", "0 or more"),
+    "id of 1300 bits": (line(hash_ids=[10**400]), "hash_ids[0] is 1000", "an integer from 0"),
     "negative timestamp": (line(timestamp=-1), "timestamp is -1", "0 or more"),
     "text timestamp": (line(timestamp="0"), 'timestamp is "0"', "milliseconds"),
     "bool timestamp": (line(timestamp=True), "timestamp is true", "milliseconds"),
