@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from kvtier.errors import BadInput, UsageError
+from kvtier.errors import BadInput, KvtierError, UsageError
 from kvtier.keys import Namespace
 from kvtier.lifecycle import LookupObserver
+from kvtier.log import shown
 from kvtier.runtime import Runtime
 from kvtier.tiers.base import PrimaryView, SecondaryTierManager
 from kvtier.tiers.store import BlockStore, StoreTier
@@ -30,8 +31,8 @@ __all__ = ["TierFactory", "TierSetup", "known_tiers", "open_tier", "split_spec"]
 
 _GROUP = "kvtier.tiers"
 _OWN = {
-    "memory": "kvtier.tiers.memory:from_spec",
-    "fs": "kvtier.tiers.filesystem:from_spec",
+    name: EntryPoint(name, f"kvtier.tiers.{module}:from_spec", _GROUP)
+    for name, module in (("memory", "memory"), ("fs", "filesystem"))
 }
 
 
@@ -91,33 +92,42 @@ def split_spec(spec: str) -> tuple[str, str | None]:
 
 def known_tiers() -> dict[str, EntryPoint]:
     """The tiers that can be opened, by name."""
-    installed = {point.name: point for point in entry_points(group=_GROUP)}
-    own = {name: EntryPoint(name, value, _GROUP) for name, value in _OWN.items()}
-    return installed | own
+    return {point.name: point for point in entry_points(group=_GROUP)} | _OWN
 
 
 def open_tier(spec: str, setup: TierSetup) -> SecondaryTierManager:
     """The tier that `spec` names.
 
-    Raises `BadInput` if there is no such tier, it cannot be imported, or it
-    refuses its argument.
+    Raises `BadInput` if there is no such tier, it cannot be imported, it refuses
+    its argument, or it fails in whatever way while it is made.
     """
     name, arg = split_spec(spec)
-    known = known_tiers()
+    where = f"tier {spec!r}"
+    # Looking through all that is installed takes milliseconds: only for a name that needs it.
+    known = _OWN if name in _OWN else known_tiers()
     if name not in known:
         names = ", ".join(sorted(known))
-        raise BadInput(f"tier {spec!r}", f"there is no tier {name!r}", f"one of {names}")
+        raise BadInput(where, f"there is no tier {name!r}", f"one of {names}")
+    point = known[name]
     try:
-        factory = cast(TierFactory, known[name].load())
-    except (ImportError, AttributeError) as error:
-        raise BadInput(
-            f"tier {spec!r}", f"{known[name].value} cannot be imported: {error}"
-        ) from error
-    tier = factory(arg, setup)
+        factory = cast(TierFactory, point.load())
+    except (Exception, SystemExit) as error:
+        raise BadInput(where, f"{point.value} cannot be imported: {_told(error)}") from error
+    try:
+        tier = factory(arg, setup)
+    except KvtierError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadInput(where, f"{point.value} failed: {_told(error)}") from error
     if not isinstance(tier, SecondaryTierManager):
-        raise BadInput(
-            f"tier {spec!r}",
-            f"{known[name].value} returned {type(tier).__name__}",
-            "a SecondaryTierManager",
-        )
+        problem = f"{point.value} returned {type(tier).__name__}"
+        raise BadInput(where, problem, "a SecondaryTierManager")
     return tier
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong in somebody else's code, which may not be able to say it."""
+    try:
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:
+        return shown(error)

@@ -119,6 +119,90 @@ def test_a_tier_that_cannot_be_imported_is_refused_by_name(entry_points, plugin,
         open_tier("theirs", setup_of())
 
 
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("def from_spec(arg, setup:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit('no driver')", "SystemExit: no driver"),
+        ("raise ValueError(open)", "ValueError: <built-in"),
+    ],
+)
+def test_a_tier_whose_module_raises_is_refused_by_name(
+    entry_points, tmp_path, monkeypatch, code, error
+):
+    (tmp_path / "kvtier_bad_tier.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry_points.append(EntryPoint("theirs", "kvtier_bad_tier:from_spec", "kvtier.tiers"))
+    expected = f"tier 'theirs:x': kvtier_bad_tier:from_spec cannot be imported: {error}"
+    with pytest.raises(BadInput, match=expected):
+        open_tier("theirs:x", setup_of())
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("no port"), "ValueError: no port"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyError("host"), "KeyError: 'host'"),
+        (OSError(111, "Connection refused"), "Connection refused"),
+        (TypeError(), "TypeError"),
+        (Unspeakable(), "Unspeakable"),
+    ],
+)
+def test_a_tier_that_cannot_be_made_is_refused_by_name(entry_points, plugin, error, told):
+    def from_spec(arg, setup):
+        raise error
+
+    plugin.from_spec = from_spec
+    entry_points.append(EntryPoint("theirs", "someone_tier:from_spec", "kvtier.tiers"))
+    with pytest.raises(BadInput, match=f"^tier 'theirs': someone_tier:from_spec failed: .*{told}"):
+        open_tier("theirs", setup_of())
+
+
+def test_control_c_while_a_tier_is_made_is_no_bad_input(entry_points, plugin):
+    def from_spec(arg, setup):
+        raise KeyboardInterrupt
+
+    plugin.from_spec = from_spec
+    entry_points.append(EntryPoint("theirs", "someone_tier:from_spec", "kvtier.tiers"))
+    with pytest.raises(KeyboardInterrupt):
+        open_tier("theirs", setup_of())
+
+
+def test_opening_one_of_its_own_tiers_does_not_look_through_what_is_installed(monkeypatch):
+    def entry_points(group):
+        raise AssertionError("looked")
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    assert open_tier("memory", setup_of()).tier_type == "memory"
+
+
+@pytest.mark.parametrize(
+    ("arg", "problem"),
+    [
+        ("~nosuchuser/x", "Could not determine home directory"),
+        ("a\0b", "null byte"),
+    ],
+)
+def test_a_directory_that_cannot_be_is_refused(arg, problem):
+    with pytest.raises(BadInput, match=problem):
+        open_tier(f"fs:{arg}", setup_of())
+
+
+def test_a_relative_directory_below_a_folder_that_is_gone_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(BadInput, match="kv: cannot be used: No such file or directory"):
+        open_tier("fs:kv", setup_of())
+
+
 def test_what_is_no_tier_is_refused(entry_points, plugin):
     plugin.from_spec = lambda arg, setup: ScriptedStore()
     entry_points.append(EntryPoint("theirs", "someone_tier:from_spec", "kvtier.tiers"))
