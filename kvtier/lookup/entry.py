@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupPhase
@@ -79,6 +79,19 @@ class EntryView:
     error: bool
     stored: bool
     excused: frozenset[str]
+
+    @classmethod
+    def of(cls, entry: Entry, waiters: Iterable[str]) -> Self:
+        """A copy of `entry`, for which these requests wait."""
+        return cls(
+            entry.generation,
+            entry.phase,
+            entry.verdict,
+            frozenset(waiters),
+            entry.born,
+            entry.resolved_at,
+            *entry.marks,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from kvtier.lifecycle import (
     LookupPhase,
     Outcome,
     Row,
-    Transition,
     Trigger,
 )
 from kvtier.lookup.entry import (
@@ -47,6 +46,7 @@ from kvtier.lookup.entry import (
     new_entry,
 )
 from kvtier.lookup.guards import NO_EVENT, Event, LookupLimits, Shortcuts, Table, compile_rows
+from kvtier.lookup.reporter import Reporter
 from kvtier.request import ReqContext
 
 __all__ = ["LookupTable"]
@@ -84,9 +84,8 @@ class LookupTable:
         self._counts = LookupCounts()
         self.closed = False
         self.held: dict[str, dict[OffloadKey, Entry]] = {}
-        self._observer = observer
-        self._observer_failed = observer_failed
-        self._wanted: set[str] = set()
+        self._reporter = Reporter(tier, observer, observer_failed)
+        self._report, self._wanted = self._reporter.report, self._reporter.wanted
         self._entries: dict[Hashable, dict[OffloadKey, Entry]] = {}
         self._batch: dict[int, Entry] = {}
         self._unclaimed: list[Entry] = []
@@ -94,7 +93,6 @@ class LookupTable:
         self._out = 0
         self._generation = 0
         self._joined = 0
-        self._seq = 0
         self._asking, self._answering = Event(), Event()
         self._cells = [
             [compile_rows(table[phase, trigger]) for phase in LookupPhase] for trigger in Trigger
@@ -128,8 +126,7 @@ class LookupTable:
             return False if entry is None else entry.verdict
         if mine is NOTHING_HELD:
             mine = self.held[req_id] = {}
-            if self._observer is not None:
-                self._greet(self._observer, req_context)
+            self._reporter.greet(req_context)
         if entry is not None:
             mine[key] = entry
             entry.waiters += 1
@@ -363,18 +360,17 @@ class LookupTable:
         """A copy of everything."""
         return Snapshot(
             entries={
-                (scope, key): self._view(entry)
+                (scope, key): EntryView.of(entry, self._waiters(entry))
                 for scope, entries in self._entries.items()
                 for key, entry in entries.items()
             },
             held={
-                req_id: frozenset((entry.scope, key) for key, entry in mine.items())
-                for req_id, mine in self.held.items()
+                req_id: frozenset(map(_place, mine.values())) for req_id, mine in self.held.items()
             },
-            batch=tuple((entry.scope, entry.key) for entry in self._batch.values()),
+            batch=tuple(map(_place, self._batch.values())),
             batches_out=self._batches_out,
             unclaimed=frozenset(
-                (entry.scope, entry.key)
+                _place(entry)
                 for entry in self._unclaimed
                 if entry.phase is _RESOLVED and not entry.waiters
             ),
@@ -444,56 +440,6 @@ class LookupTable:
     def _waiters(self, entry: Entry) -> list[str]:
         return [req_id for req_id, mine in self.held.items() if mine.get(entry.key) is entry]
 
-    def _view(self, entry: Entry) -> EntryView:
-        return EntryView(
-            entry.generation,
-            entry.phase,
-            entry.verdict,
-            frozenset(self._waiters(entry)),
-            entry.born,
-            entry.resolved_at,
-            *entry.marks,
-        )
 
-    def _greet(self, observer: LookupObserver, req_context: ReqContext) -> None:
-        try:
-            if observer.wants(req_context, self.tier):
-                self._wanted.add(req_context.req_id)
-        except Exception as error:
-            self._drop_observer(error)
-
-    def _report(
-        self,
-        entry: Entry,
-        source: LookupPhase,
-        trigger: Trigger,
-        outcome: Outcome,
-        now: float,
-        req_id: str | None,
-    ) -> None:
-        if self._observer is None:
-            return
-        self._seq += 1
-        transition = Transition(
-            self._seq,
-            now,
-            self.tier,
-            entry.scope,
-            entry.key,
-            entry.generation,
-            source,
-            entry.phase,
-            trigger,
-            outcome,
-            entry.waiters,
-            req_id,
-        )
-        try:
-            self._observer.on_transition(transition)
-        except Exception as error:
-            self._drop_observer(error)
-
-    def _drop_observer(self, error: Exception) -> None:
-        self._observer = None
-        if self._observer_failed is not None:
-            self._observer_failed(error)
+def _place(entry: Entry) -> tuple[Hashable, OffloadKey]:
+    return entry.scope, entry.key

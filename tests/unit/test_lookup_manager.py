@@ -671,7 +671,7 @@ def test_nobody_is_told_of_a_request_that_is_not_wanted(monkeypatch):
     def built(*args):
         raise AssertionError("a transition that nobody wants was built")
 
-    monkeypatch.setattr("kvtier.lookup.table.Transition", built)
+    monkeypatch.setattr("kvtier.lookup.reporter.Transition", built)
     lookups = by_hand(observer=recorder)
     script(lookups)
     assert recorder.transitions == ()
