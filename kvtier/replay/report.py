@@ -64,7 +64,7 @@ class ReplayReport:
     lookup_errors: int
     """Probes whose answer was an error."""
     failed_blocks: Mapping[str, Mapping[str, int]]
-    """Blocks that could not be moved, by label of the tier and class of error."""
+    """Blocks that could not be moved, by label of the tier and kind of error (`OSError ENOSPC`)."""
     tier_errors: int
     """Calls into a tier that raised."""
     protocol_errors: int

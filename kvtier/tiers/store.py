@@ -27,6 +27,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from errno import errorcode
 from threading import Lock
 
 from kvtier.errors import DamagedBlock, TierError, UsageError
@@ -130,7 +131,7 @@ class StoreTier(SecondaryTierManager):
             observer=observer,
         )
         self.errors: Counter[str] = Counter()
-        """Failed blocks so far, by class of error."""
+        """Failed blocks so far, by class of error and errno: `OSError ENOSPC`, `TierError`."""
         self._view = view
         self._runtime = runtime
         self._lanes = [runtime.lane(f"kvtier {label} transfer {n}") for n in range(lanes)]
@@ -242,7 +243,7 @@ class StoreTier(SecondaryTierManager):
                 continue  # reported by shutdown
             self._queued[end.lane] -= len(job.keys)
             if end.failures:
-                self.errors.update(type(error).__name__ for error in end.failures)
+                self.errors.update(map(_kind, end.failures))
                 _log.warning(
                     "promotion_failed" if job.is_promotion else "cascade_failed",
                     tier=self.label,
@@ -305,6 +306,11 @@ class StoreTier(SecondaryTierManager):
             self.store.close()
         except BaseException as error:
             trouble.append(error)
+
+
+def _kind(error: BaseException) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    return " ".join(filter(None, (type(error).__name__, errorcode.get(number or 0))))
 
 
 class _StoreLookups(AsyncLookupManager):

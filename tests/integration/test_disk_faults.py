@@ -90,7 +90,7 @@ class TestReading:
         if not readable_as_eio(disk.file(bad[0])):
             pytest.skip("no file here gives EIO on demand")
         check_failed_load(disk, bad)
-        assert disk.tier.errors == {"OSError": len(bad)}
+        assert disk.tier.errors == {"OSError EIO": len(bad)}
         for n in bad:
             assert disk.file(n).is_symlink()
             (aside / f"{n}").replace(disk.file(n))
@@ -101,7 +101,7 @@ class TestReading:
         with limit(resource.RLIMIT_NOFILE, 3):
             result = disk.driver.load(range(4))
         assert (result.success, result.successful_keys) == (False, ())
-        assert disk.tier.errors == {"OSError": 4}
+        assert disk.tier.errors == {"OSError EMFILE": 4}
         assert disk.driver.load(range(4)).success
 
     @pytest.mark.parametrize("length", [0, 1, 31, 32, 67, 68, 69, SIZE, SIZE + 67])
@@ -205,7 +205,7 @@ class TestWriting:
         with limit(resource.RLIMIT_FSIZE, room):
             result = disk.driver.store([0, 1])
         assert (result.success, result.successful_keys) == (False, ())
-        assert disk.tier.errors == {"OSError": 2}
+        assert disk.tier.errors == {"OSError EFBIG": 2}
         assert disk.parts == []
         assert not disk.file(1).exists()
         assert disk.driver.load([0]).success, "the block that was there is whole"
@@ -228,7 +228,7 @@ class TestWriting:
             assert stored == set(keys(range(len(stored))))
             assert 1 <= len(stored) <= 7
             assert disk.parts == []
-            assert disk.tier.errors == {"OSError": 10 - len(stored)}
+            assert disk.tier.errors == {"OSError ENOSPC": 10 - len(stored)}
             assert disk.driver.load(range(len(stored))).success
             disk.file(0).unlink()
             assert disk.driver.store([9]).success

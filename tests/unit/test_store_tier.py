@@ -182,23 +182,27 @@ class TestFailures:
             assert driver.tier.errors == {"OSError": 1}
 
     @pytest.mark.parametrize(
-        "error",
+        ("error", "kind"),
         [
-            OSError(errno.EIO, "bad sector"),
-            TimeoutError("slow"),
-            TierError("no"),
-            ValueError("bug"),
-            SystemExit(1),
-            BlockMissing("gone"),
+            (OSError(errno.EIO, "bad sector"), "OSError EIO"),
+            (OSError(errno.ENOSPC, "full"), "OSError ENOSPC"),
+            (OSError(errno.EACCES, "locked"), "PermissionError EACCES"),
+            (OSError("no number"), "OSError"),
+            (OSError(10**6, "no such number"), "OSError"),
+            (TimeoutError("slow"), "TimeoutError"),
+            (TierError("no"), "TierError"),
+            (ValueError("bug"), "ValueError"),
+            (SystemExit(1), "SystemExit"),
+            (BlockMissing("gone"), "BlockMissing"),
         ],
-        ids=lambda error: type(error).__name__,
+        ids=repr,
     )
-    def test_an_error_that_is_no_damage_leaves_the_block(self, driver, store, error):
+    def test_an_error_that_is_no_damage_leaves_the_block(self, driver, store, error, kind):
         driver.store([0])
         store.fail("get", error, at=key(0))
         assert not driver.load([0]).success
         assert store.count("delete") == 0
-        assert driver.tier.errors == {type(error).__name__: 1}
+        assert driver.tier.errors == {kind: 1}
         store.heal()
         assert driver.load([0]).success
 
