@@ -13,11 +13,10 @@ workload and seed give the same report and the same transitions, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
-from kvtier.errors import KvtierError
 from kvtier.lifecycle import LookupObserver
-from kvtier.replay.config import POLICIES, FaultRates, ReplayConfig
+from kvtier.replay.config import LONGEST, POLICIES, FaultRates, ReplayConfig
 from kvtier.replay.machine import Machine, assemble
 from kvtier.replay.report import ReplayReport, broken_laws
 from kvtier.request import ReqContext
@@ -27,7 +26,16 @@ from kvtier.tiering import JobCounts
 from kvtier.tiers.store import StoreTier
 from kvtier.workload import Prompt, Workload
 
-__all__ = ["POLICIES", "FaultRates", "ReplayConfig", "ReplayReport", "broken_laws", "replay"]
+__all__ = [
+    "LONGEST",
+    "POLICIES",
+    "FaultRates",
+    "ReplayConfig",
+    "ReplayReport",
+    "broken_laws",
+    "replay",
+    "replaying",
+]
 
 _POLL = 0.01
 """Seconds between two looks at what passes silently: a deadline, a wish to stop."""
@@ -43,6 +51,7 @@ def replay(
     observer: LookupObserver | None = None,
     progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    hurry: Callable[[], bool] | None = None,
 ) -> ReplayReport:
     """Run `workload` on the machine that `config` describes.
 
@@ -50,24 +59,66 @@ def replay(
     transitions of all probes of all tiers. `progress` is called with the number
     of requests that have run whenever some have. `stop` is asked in every
     step: once it says `True`, requests that have not ended are aborted, and the
-    report is about what was done.
+    report is about what was done. What is under way then gets some seconds to
+    end, until `hurry` says `True`.
 
     Raises `BadInput`, before anything has run, if a tier cannot be opened. What
     goes wrong with a back end during the run is counted, not raised.
     """
+    run = replaying(
+        config, workload, runtime, observer=observer, progress=progress, stop=stop, hurry=hurry
+    )
+    with run as report:
+        return report
+
+
+@contextmanager
+def replaying(
+    config: ReplayConfig,
+    workload: Workload,
+    runtime: Runtime | None = None,
+    *,
+    observer: LookupObserver | None = None,
+    progress: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    hurry: Callable[[], bool] | None = None,
+) -> Iterator[ReplayReport]:
+    """`replay` for whom the report cannot wait: temporary files are there until the block ends.
+
+    To remove them may take longer than the run, on a disk that discards what it frees.
+    """
     runtime = ThreadRuntime() if runtime is None else runtime
     with assemble(config, workload.model, runtime, observer) as machine:
         began = runtime.now()
-        interrupted = _drive(
-            machine, iter(workload), config.concurrency, progress, stop or (lambda: False)
-        )
+        interrupted = _drive(machine, iter(workload), config.concurrency, progress, stop or _no)
+        patience = _LAST_CALL
+        if interrupted and not _ended(machine, hurry or _no):
+            patience = 0.0
         wall = runtime.now() - began
         left = machine.left_over()
-        with suppress(KvtierError):
-            machine.manager.shutdown(_LAST_CALL)
+        with suppress(Exception):  # it has been logged and counted
+            machine.manager.shutdown(patience)
         if interrupted:
             left = machine.left_over()
-        return _report(machine, workload.name, left, interrupted, wall)
+        yield _report(machine, workload.name, left, interrupted, wall)
+
+
+def _no() -> bool:
+    return False
+
+
+def _ended(machine: Machine, hurry: Callable[[], bool]) -> bool:
+    """Abort all requests and give what is under way time to end; whether it did."""
+    scheduler, runtime = machine.scheduler, machine.runtime
+    for req_id in list(machine.engine.waiting):
+        scheduler.abort(req_id)
+    until = runtime.now() + _LAST_CALL
+    while not scheduler.idle:
+        if hurry() or runtime.now() >= until:
+            return False
+        if not scheduler.step():
+            runtime.wait(_POLL)
+    return True
 
 
 def _drive(
@@ -82,9 +133,6 @@ def _drive(
     prompt = next(prompts, None)
     while prompt is not None or not scheduler.idle:
         if stop():
-            for req_id in list(waiting):
-                scheduler.abort(req_id)
-            scheduler.run_until_idle(poll=_POLL, timeout=_LAST_CALL)
             return True
         while prompt is not None and machine.in_flight() < concurrency:
             waiting[prompt.req_id] = None

@@ -7,9 +7,12 @@ from typing import Self
 
 from kvtier.errors import BadInput, UsageError
 
-__all__ = ["POLICIES", "FaultRates", "ReplayConfig"]
+__all__ = ["LONGEST", "POLICIES", "FaultRates", "ReplayConfig"]
 
 POLICIES = ("lru", "arc")
+
+LONGEST = 86_400.0
+"""Seconds that a delay or a deadline may last: a day. What can sleep cannot sleep for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,9 @@ class ReplayConfig:
     concurrency: int = 1
     """Requests in flight together. A request is in flight until its transfers have ended."""
     slow_backend: float = 0.0
-    """Seconds by which every question to a back end is delayed."""
+    """Seconds by which every question to a back end is delayed, at most `LONGEST`."""
     deadline: float | None = None
-    """Seconds after which an unanswered question reads as a miss."""
+    """Seconds after which an unanswered question reads as a miss, at most `LONGEST`."""
     faults: FaultRates = field(default_factory=FaultRates)
     seed: int = 0
     """Of payloads and faults."""
@@ -97,7 +100,11 @@ class ReplayConfig:
                 raise UsageError(f"{name} is {getattr(self, name)}: give 1 or more")
         if self.policy not in POLICIES:
             raise UsageError(f"policy is {self.policy!r}: give one of {', '.join(POLICIES)}")
-        if not 0.0 <= self.slow_backend < float("inf"):
-            raise UsageError(f"slow_backend is {self.slow_backend}: give 0 or more seconds")
-        if self.deadline is not None and not 0.0 < self.deadline < float("inf"):
-            raise UsageError(f"deadline is {self.deadline}: give more than 0 seconds")
+        if not 0.0 <= self.slow_backend <= LONGEST:
+            raise UsageError(
+                f"slow_backend is {self.slow_backend}: give 0 to {LONGEST:.0f} seconds"
+            )
+        if self.deadline is not None and not 0.0 < self.deadline <= LONGEST:
+            raise UsageError(
+                f"deadline is {self.deadline}: give more than 0 and at most {LONGEST:.0f} seconds"
+            )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kvtier.errors import BadInput, KvtierError
+from kvtier.errors import BadInput
 from kvtier.keys import Namespace, OffloadKey, make_offload_key
 from kvtier.lifecycle import LookupObserver
 from kvtier.lookup.manager import AsyncLookupManager
@@ -25,12 +25,16 @@ from kvtier.scans import KVGroup
 from kvtier.scheduler import Request, Scheduler
 from kvtier.tiering import TieringOffloadingManager
 from kvtier.tiers.base import LoadStoreSpec, SecondaryTierManager
+from kvtier.tiers.filesystem import remove_unused, root_of
 from kvtier.tiers.host import CPUOffloadingManager
 from kvtier.tiers.registry import TierSetup, open_tier, split_spec
 from kvtier.tiers.store import BlockStore
 from kvtier.workload import PayloadStream
 
 __all__ = ["WINDOW", "Machine", "PretendEngine", "assemble"]
+
+_ROUNDS = 5
+"""Times that a folder is removed into which a write that is under way may still put something."""
 
 WINDOW = 8
 """Blocks that the sliding window group of a hybrid replay needs."""
@@ -170,6 +174,9 @@ def assemble(
             ) from error
 
         def wrap(store: BlockStore) -> BlockStore:
+            if not config.tiers:
+                # Also if shutdown does not come to it: what is open may fill the folder again.
+                stack.callback(store.close)
             if config.faults:
                 store = FaultyStore(store, config.faults, config.seed)
             return SlowStore(store, config.slow_backend, runtime) if config.slow_backend else store
@@ -232,14 +239,21 @@ def remove_folder(folder: str | os.PathLike[str]) -> None:
     milliseconds, and a replay leaves a hundred thousand files. Errors are passed over.
     """
     leaves = [path for path, below, _ in os.walk(folder) if not below]
-    with ThreadPoolExecutor(16, thread_name_prefix="kvtier-remove") as pool:
+    # Where no thread can be started, it takes longer.
+    with suppress(RuntimeError), ThreadPoolExecutor(16, "kvtier-remove") as pool:
         pool.map(partial(shutil.rmtree, ignore_errors=True), leaves)
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(_ROUNDS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            break
 
 
 @contextmanager
 def _undone(folders: list[Path]) -> Iterator[None]:
-    """On failure removes those of `folders` that were not there before, parents included."""
+    """On failure removes those of `folders` that were not there before, parents included.
+
+    Another process may have had the same idea: nothing goes that holds what is not ours.
+    """
     made = [
         [path for path in (folder, *folder.parents) if not os.path.exists(path)]
         for folder in folders
@@ -248,7 +262,7 @@ def _undone(folders: list[Path]) -> Iterator[None]:
         yield
     except BaseException:
         for paths in filter(None, made):
-            shutil.rmtree(paths[0], ignore_errors=True)
+            remove_unused(paths[0])
             for parent in paths[1:]:
                 with suppress(OSError):
                     parent.rmdir()
@@ -259,9 +273,9 @@ def _folders(specs: Sequence[str], namespace: Namespace) -> Iterator[Path]:
     """The directories that opening these tiers makes."""
     for name, arg in map(split_spec, specs):
         if name == "fs" and arg:
-            yield Path(arg).expanduser() / namespace.digest
+            yield root_of(arg) / namespace.digest
 
 
 def _shut(tier: SecondaryTierManager) -> None:
-    with suppress(KvtierError):  # it has been logged by then, and there is nobody left to tell
+    with suppress(Exception):  # it has been logged by then, and there is nobody left to tell
         tier.shutdown()

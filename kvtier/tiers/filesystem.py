@@ -32,10 +32,11 @@ import itertools
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from errno import EACCES
+from errno import EACCES, EBADF
 from pathlib import Path
 
 from kvtier.errors import BadInput, BlockMissing
@@ -46,7 +47,7 @@ from kvtier.tiers.frame import Frame, frame_bytes
 from kvtier.tiers.registry import TierSetup
 from kvtier.tiers.store import BlockStore
 
-__all__ = ["FilesystemStore", "from_spec"]
+__all__ = ["FilesystemStore", "from_spec", "remove_unused", "root_of"]
 
 
 class FilesystemStore(BlockStore):
@@ -57,12 +58,14 @@ class FilesystemStore(BlockStore):
     """
 
     def __init__(self, root: str | os.PathLike[str], namespace: Namespace) -> None:
-        self.directory = Path(root).absolute() / namespace.digest
-        self._writers = self.directory / "writers"
-        self._base = str(self.directory)
         self._block_bytes = namespace.block_bytes
         self._serial = itertools.count()
+        self._closing = threading.Lock()
+        self._closed = False
         try:
+            self.directory = Path(root).absolute() / namespace.digest
+            self._base = str(self.directory)
+            self._writers = self.directory / "writers"
             self._writers.mkdir(parents=True, exist_ok=True)
             for folder in (self.directory, self._writers):
                 if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -70,10 +73,13 @@ class FilesystemStore(BlockStore):
             self._describe(namespace)
             self._sweep()
             self._writer, self._lock = self._become_writer()
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            problem = str(error)  # of a ValueError: the path holds what no path can
+            if isinstance(error, OSError):
+                problem = f"{error.strerror} ({error.filename or os.fspath(root)})"
             raise BadInput(
                 os.fspath(root),
-                f"cannot be used: {error.strerror} ({error.filename or self._writers})",
+                f"cannot be used: {problem}",
                 "a directory that can be read, written and locked",
             ) from error
 
@@ -96,13 +102,16 @@ class FilesystemStore(BlockStore):
             os.close(fd)
 
     def put(self, key: OffloadKey, frame: Frame, req_context: ReqContext) -> None:
+        """Makes no folder any more once the store is closed: whoever closed it may remove it."""
         path = self._path(key)
         try:
             self._place(path, frame)
         except FileNotFoundError:
             # The first block of its folder, or the whole directory was emptied under us.
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.makedirs(self._writers, exist_ok=True)
+            with self._closing:
+                self._refuse_if_closed()
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.makedirs(self._writers, exist_ok=True)
             self._place(path, frame)
 
     def delete(self, key: OffloadKey, req_context: ReqContext) -> None:
@@ -110,7 +119,15 @@ class FilesystemStore(BlockStore):
             os.unlink(self._path(key))
 
     def close(self) -> None:
-        os.close(self._lock)
+        """Let go of the directory. Idempotent, from any thread."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                os.close(self._lock)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise OSError(EBADF, "the store is closed", self._base)
 
     def _path(self, key: OffloadKey) -> str:
         name = key.hex()
@@ -124,6 +141,7 @@ class FilesystemStore(BlockStore):
         return True
 
     def _place(self, path: str, frame: Frame) -> None:
+        self._refuse_if_closed()
         part = f"{self._base}/writers/{self._writer}-{os.getpid()}-{next(self._serial)}.part"
         try:
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -178,8 +196,47 @@ class FilesystemStore(BlockStore):
         return lock
 
 
-def from_spec(arg: str | None, setup: TierSetup) -> SecondaryTierManager:
-    """`fs:DIRECTORY`."""
+def root_of(arg: str | None) -> Path:
+    """The directory that `fs:ARG` names. Raises `BadInput` if it names none."""
     if not arg:
         raise BadInput("tier 'fs'", "no directory is named", "fs:DIRECTORY")
-    return setup.tier(FilesystemStore(Path(arg).expanduser(), setup.namespace), "fs")
+    try:
+        return Path(arg).expanduser()
+    except RuntimeError as error:  # ~somebody who is not known here
+        raise BadInput(f"tier 'fs:{arg}'", str(error), "fs:DIRECTORY") from error
+
+
+def remove_unused(directory: str | os.PathLike[str]) -> None:
+    """Remove the directory of a namespace, unless it holds a block or another store is open on it.
+
+    For whoever made it in vain. What cannot be removed stays.
+    """
+    described, writers = Path(directory, "namespace.json"), Path(directory, "writers")
+    held: list[int] = []
+    try:
+        # Taking a lock proves that its writer is gone; with all of them taken none is left.
+        names = {path.name for path in writers.iterdir()} if writers.exists() else set()
+        if any(not name.endswith(".lock") for name in names):
+            return
+        if {path.name for path in Path(directory).iterdir()} - {described.name, writers.name}:
+            return
+        for name in names:
+            lock = os.open(writers / name, os.O_RDWR | os.O_CLOEXEC)
+            held.append(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in names:
+            os.unlink(writers / name)
+        with suppress(FileNotFoundError):
+            writers.rmdir()  # a store that was opened meanwhile has its lock in here
+        described.unlink(missing_ok=True)
+        os.rmdir(directory)
+    except OSError:
+        return
+    finally:
+        for lock in held:
+            os.close(lock)
+
+
+def from_spec(arg: str | None, setup: TierSetup) -> SecondaryTierManager:
+    """`fs:DIRECTORY`."""
+    return setup.tier(FilesystemStore(root_of(arg), setup.namespace), "fs")

@@ -17,18 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvtier.errors import BadInput, UsageError
-from kvtier.keys import make_offload_key
-from kvtier.replay import FaultRates, ReplayConfig, ReplayReport, broken_laws, replay
+from kvtier.keys import Namespace, make_offload_key
+from kvtier.replay import FaultRates, ReplayConfig, ReplayReport, broken_laws, replay, replaying
 from kvtier.replay.faults import FaultyStore
-from kvtier.replay.machine import PretendEngine
+from kvtier.replay.machine import PretendEngine, remove_folder
 from kvtier.request import ReqContext
 from kvtier.runtime import ThreadRuntime, VirtualRuntime
 from kvtier.scans import KVGroup
 from kvtier.scheduler import Request
 from kvtier.telemetry.logs import LoggingObserver, json_lines
+from kvtier.tiers.filesystem import FilesystemStore
 from kvtier.tiers.frame import encode
 from kvtier.tiers.host import CPUOffloadingManager
 from kvtier.tiers.memory import MemoryStore
+from kvtier.tiers.registry import open_tier
+from kvtier.tiers.store import StoreTier
 from kvtier.workload import PayloadStream, Prompt, Workload, python_topics, read_trace
 from tests.support.reuse_oracle import reused_by_tier
 
@@ -253,6 +256,116 @@ def test_a_tier_that_cannot_be_opened_leaves_nothing_behind(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def opened_by_another(root: Path, namespace: Namespace) -> subprocess.Popen[str]:
+    """Another process that has `root` open as a tier until its standard input ends."""
+    code = """
+import sys
+from kvtier.keys import Namespace
+from kvtier.tiers.filesystem import FilesystemStore
+store = FilesystemStore(sys.argv[1], Namespace(sys.argv[2], int(sys.argv[3])))
+print("open", flush=True)
+sys.stdin.read()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, root, namespace.model, str(namespace.block_bytes)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+@pytest.mark.parametrize("theirs", ["a block", "an open store", "something else"])
+def test_a_directory_that_somebody_else_uses_by_now_is_left_to_them(tmp_path, monkeypatch, theirs):
+    """Nothing was there when the tiers were opened; by the time one is refused, there is."""
+    workload = python_topics(limit=1)
+    namespace = Namespace(workload.model, SMALL.block_bytes)
+    directory = tmp_path / "new" / namespace.digest
+    others: list[subprocess.Popen[str]] = []
+
+    def refuse(spec, setup):
+        if spec != "tape":
+            return open_tier(spec, setup)
+        if theirs == "an open store":
+            others.append(opened_by_another(tmp_path / "new", namespace))
+        else:
+            (directory / "aa").mkdir()
+            (directory / "aa" / ("aabb.kv" if theirs == "a block" else "precious")).touch()
+        raise BadInput("tier 'tape'", "refused")
+
+    monkeypatch.setattr("kvtier.replay.machine.open_tier", refuse)
+    before: list[Path] = []
+    with pytest.raises(BadInput, match="refused"):
+        run(workload, tiers=(f"fs:{tmp_path}/new", "tape"))
+    for other in others:
+        other.communicate("")
+    before = [path for path in directory.rglob("*") if path.is_file()]
+    assert directory / "namespace.json" in before
+    assert len(before) > 1
+
+
+def test_a_write_that_outlives_the_run_does_not_bring_the_temporary_folder_back(
+    tmp_path, monkeypatch
+):
+    """A put hangs through shutdown and removal, and goes on when all is over."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    go_on, hanging, ended = threading.Event(), threading.Event(), threading.Event()
+    put = FilesystemStore.put
+
+    def late(self, key, frame, req_context):
+        hanging.set()
+        go_on.wait(30)
+        try:
+            put(self, key, frame, req_context)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(FilesystemStore, "put", late)
+    report = replay(config(tiers=()), python_topics(limit=3), stop=hanging.is_set)
+    assert report.interrupted
+    assert report.violations == ()
+    assert list(tmp_path.iterdir()) == []
+    go_on.set()
+    assert ended.wait(30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_write_puts_into_the_folder_while_it_is_removed_goes_too(tmp_path, monkeypatch):
+    folder, late = tmp_path / "folder", [3]
+    (folder / "aa").mkdir(parents=True)
+    rmdir = os.rmdir
+
+    def contended(path, *, dir_fd=None):
+        if late and str(path).endswith("folder"):
+            (folder / f"late{late.pop()}.part").touch()
+        rmdir(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "rmdir", contended)
+    remove_folder(folder)
+    assert late == []
+    assert not folder.exists()
+
+
+def test_a_folder_goes_also_where_no_thread_can_be_started(tmp_path, monkeypatch):
+    def no_thread(self):
+        raise RuntimeError("can't start new thread")
+
+    (tmp_path / "folder" / "aa").mkdir(parents=True)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    remove_folder(tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tier_that_raises_in_shutdown_does_not_keep_the_report_back(monkeypatch):
+    def refuse(self, timeout=5.0):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(StoreTier, "shutdown", refuse)
+    assert replay(config(), python_topics(limit=2), VirtualRuntime()).requests == 2
+
+
 def test_no_thread_is_left():
     before = set(threading.enumerate())
     replay(config(tiers=("memory", "memory")), python_topics(limit=5))
@@ -335,7 +448,7 @@ def test_a_back_end_that_fails_and_lies_is_survived():
     assert report.promotions["partial"] + report.promotions["failed"] > 0
     assert report.stores["partial"] + report.stores["failed"] > 0
     assert report.misses["load_failed"] > 0
-    assert report.failed_blocks["1:memory"].keys() == {"DamagedBlock", "OSError"}
+    assert report.failed_blocks["1:memory"].keys() == {"DamagedBlock", "OSError EIO"}
 
 
 THRICE = Prompts([[1, 2], [3, 4], [1, 2]])
@@ -357,7 +470,7 @@ def test_failed_questions_are_misses_for_that_reason():
 
 def test_failed_loads_are_misses_and_tried_once():
     report = run(THRICE, host_blocks=2, faults=FaultRates(load_error=1.0))
-    assert report.failed_blocks == {"1:memory": {"OSError": 2}}
+    assert report.failed_blocks == {"1:memory": {"OSError EIO": 2}}
     assert (report.promotions["submitted"], report.misses["load_failed"]) == (1, 1)
 
 
@@ -464,6 +577,10 @@ def test_nonsense_fault_rates_are_refused(spec, problem):
         {"concurrency": 0},
         {"slow_backend": -0.1},
         {"slow_backend": float("nan")},
+        {"slow_backend": 1e297},
+        {"slow_backend": 86_400.5},
+        {"deadline": 1e297},
+        {"deadline": 86_400.5},
         {"deadline": 0.0},
         {"deadline": float("inf")},
         {"policy": "mru"},
@@ -520,6 +637,41 @@ def test_a_stopped_replay_does_not_wait_for_a_back_end_that_hangs():
     assert report.interrupted
     assert report.probes_closed == report.probes_issued > 0
     assert report.violations == ()
+
+
+@pytest.mark.parametrize("tiers", [(), ("memory", "memory")])
+@pytest.mark.parametrize("later", [0.0, 0.3])
+def test_a_stopped_replay_in_a_hurry_abandons_what_is_under_way(tiers, later, monkeypatch):
+    """`hurry` comes with `stop`, or while what is under way is waited for."""
+    monkeypatch.setattr("kvtier.replay._LAST_CALL", 40.0)
+    runtime = ThreadRuntime()
+    began = runtime.now()
+    report = replay(
+        config(slow_backend=60.0, tiers=tiers),
+        python_topics(),
+        runtime,
+        stop=lambda: runtime.now() - began > 0.1,
+        hurry=lambda: runtime.now() - began > 0.1 + later,
+    )
+    assert runtime.now() - began < 20
+    assert report.interrupted
+    assert report.probes_closed == report.probes_issued > 0
+    assert report.violations == ()
+
+
+def test_the_report_is_there_before_the_temporary_folder_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with replaying(config(tiers=()), python_topics(limit=5)) as report:
+        assert report.requests == 5
+        assert list(tmp_path.rglob("*.kv")) != []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_temporary_folder_goes_also_if_the_report_cannot_be_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(BrokenPipeError), replaying(config(tiers=()), python_topics(limit=5)):
+        raise BrokenPipeError
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_reaches_the_number_of_requests():

@@ -122,6 +122,29 @@ class TestLayout:
         contract.put(store, 0)
         assert contract.read(store, 0) == block(0)
 
+    def test_a_closed_store_stores_nothing_and_makes_no_folder(self, store):
+        contract.put(store, 0)
+        store.close()
+        store.close()
+        shutil.rmtree(store.directory)
+        with pytest.raises(OSError, match="closed"):
+            contract.put(store, 0)
+        assert not store.directory.exists()
+
+    def test_a_store_closed_in_the_middle_of_a_write_makes_no_folder(self, store, monkeypatch):
+        place = store._place
+
+        def closed_meanwhile(path, frame):
+            store.close()
+            shutil.rmtree(store.directory)
+            monkeypatch.setattr(store, "_place", place)
+            raise FileNotFoundError
+
+        monkeypatch.setattr(store, "_place", closed_meanwhile)
+        with pytest.raises(OSError, match="closed"):
+            contract.put(store, 0)
+        assert not store.directory.exists()
+
     def test_only_as_much_of_a_file_is_read_as_a_block_can_be(self, store):
         contract.put(store, 0)
         whole = path_of(store, 0).stat().st_size
