@@ -12,7 +12,7 @@ BACKEND := hatchling editables
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow bench docs wheel constraints clean FORCE
+.PHONY: help demo test test-slow bench docs spec wheel constraints clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ bench: $(READY) ## measure
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python docs/build.py
+
+spec: $(READY) ## write the exported files of spec/ anew
+	$(BIN)/python -m tests.port
 
 wheel: $(READY) ## build the sdist and the wheel into dist/
 	rm -rf dist

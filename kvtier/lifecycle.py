@@ -86,7 +86,7 @@ class Guard(Enum):
     FAILED_AND_NEW = "the verdict stands for a failed question and the asker is not yet a waiter"
     AGED = "the verdict is older than the verdict lifetime"
     EXCUSED = "the asker waits through the re-ask of a question that failed it"
-    OVERDUE = "the probe is older than the deadline"
+    OVERDUE = "the probe has reached its deadline"
     OTHER_GENERATION = "the answer belongs to another generation"
     YES = "the answer is yes"
     STORED = "the block was stored while the question was out"

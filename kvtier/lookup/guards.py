@@ -63,7 +63,7 @@ class LookupLimits:
         return never
 
     def overdue(self, born: float, now: float) -> bool:
-        """Whether a probe born then is past the deadline."""
+        """Whether a probe born then has reached its deadline."""
         return self.deadline is not None and now - born >= self.deadline
 
     def aged(self, since: float | None, now: float) -> bool:

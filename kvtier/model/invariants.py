@@ -64,10 +64,21 @@ def waiter(m: Machine, s: State) -> bool:
     return all(e.waiters for e in s.entry if e.phase == "PENDING")
 
 
+def unclaimed(m: Machine, s: State) -> bool:
+    """A verdict without a waiter came since the last flush, and there is none after shutdown."""
+    held_by_nobody = any(e.phase == "RESOLVED" and not e.waiters for e in s.entry)
+    return not held_by_nobody or (not s.due and s.shut != "closed")
+
+
 def batch(m: Machine, s: State) -> bool:
     """The batch is exactly the PENDING entries."""
     pending = {k for k, e in zip(m.config.keys, s.entry, strict=True) if e.phase == "PENDING"}
     return s.batch == pending
+
+
+def bound(m: Machine, s: State) -> bool:
+    """No more batches are out than may be, a reply that nobody has read included."""
+    return len(s.queue) + (s.worker[0] in _BUSY) + len(s.results) <= m.config.max_out
 
 
 def closed(m: Machine, s: State) -> bool:
@@ -93,7 +104,9 @@ INVARIANTS: Mapping[str, Predicate] = {
     "VerdictInv": verdict,
     "IndexInv": index,
     "WaiterInv": waiter,
+    "UnclaimedInv": unclaimed,
     "BatchInv": batch,
+    "BoundInv": bound,
     "ClosedInv": closed,
     "MarksInv": marks,
 }

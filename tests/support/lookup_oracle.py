@@ -271,7 +271,7 @@ class Oracle:
         return self.counts["issued"]
 
     def _overdue(self, probe: Probe, now: float) -> bool:
-        return self.deadline is not None and now - probe.born > self.deadline
+        return self.deadline is not None and now - probe.born >= self.deadline
 
     def _aged(self, probe: Probe, now: float) -> bool:
         if self.lifetime is None or probe.since is None:
