@@ -1,14 +1,16 @@
 """The command `kvtier`. No logic lives here: options in, a call of the library, figures out.
 
-Exit codes of every command: 0 right, 1 something that must hold does not, 2 bad
-input, 3 a tool is not installed, 130 interrupted. What goes wrong is one line on
-standard error.
+Exit codes of every command: 0 right, 1 something that must hold does not or the
+result cannot be written, 2 bad input, 3 a tool is not installed, 128 and the number
+of the signal that ended it (130 for Ctrl-C). What goes wrong is one line on standard
+error.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -45,11 +47,14 @@ class _OneLine(click.Group):
             code = self._say("interrupted", INTERRUPTED)
         except OSError as error:
             code = self._say(f"cannot write the result: {error.strerror}", 1)
+        if sys.stdout is None and not code:
+            code = self._say("cannot write the result: standard output is closed", 1)
         sys.exit(code)
 
     def _say(self, message: str, code: int) -> int:
         line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(message.split()))
-        click.echo(f"{self.name}: {line}", err=True)
+        with suppress(OSError):  # nobody is there to be told
+            click.echo(f"{self.name}: {line}", err=True)
         return code
 
 

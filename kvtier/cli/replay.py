@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from io import TextIOBase
+from contextlib import ExitStack, contextmanager, suppress
+from io import StringIO, TextIOBase
 from pathlib import Path
-from types import FrameType
+from threading import Timer
+from typing import TextIO
 
 import click
 import structlog
@@ -18,11 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from structlog.typing import EventDict
 
-from kvtier.cli.logfile import LogFile
+from kvtier.cli.logfile import LogFile, refuse_to_overwrite
+from kvtier.cli.options import Duration, NamedPath, Whole
+from kvtier.cli.signals import PROGRAM, Signals, let_go
 from kvtier.cli.summary import summary
-from kvtier.replay import POLICIES, FaultRates, ReplayConfig, replay
+from kvtier.replay import LONGEST, POLICIES, FaultRates, ReplayConfig, ReplayReport, replaying
 from kvtier.telemetry.logs import LineLogger, LoggingObserver, event_first, json_lines
-from kvtier.workload import open_workload
+from kvtier.workload import Workload, open_workload
 
 __all__ = ["replay_command"]
 
@@ -41,15 +43,11 @@ Examples:
   kvtier replay --faults corrupt=0.01,probe_error=0.01,load_error=0.01
       a back end that lies and fails: nothing wrong may be served
 
-Exit codes: 0 all laws hold; 1 a law is broken (which, on standard error);
-2 bad input; 130 interrupted (the summary so far is printed).
+Exit codes: 0 all laws hold; 1 a law is broken, or the log or the result cannot
+be written (which, on standard error); 2 bad input; 130 ended by Ctrl-C, 143 by
+SIGTERM, 129 by SIGHUP: the summary so far is printed. A second signal abandons
+what is still under way; the summary is printed all the same.
 """
-
-
-def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a finite number of milliseconds.")
-    return value
 
 
 def _faults(context: click.Context, option: click.Parameter, value: str | None) -> FaultRates:
@@ -57,17 +55,17 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
 
 
 @click.command("replay", epilog=EPILOG)
-@click.argument("trace", required=False, type=click.Path(readable=False, path_type=Path))
+@click.argument("trace", required=False, type=NamedPath())
 @click.option(
     "--host-blocks",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=DEFAULTS.host_blocks,
     show_default=True,
     help="Slots of the primary tier, one block each.",
 )
 @click.option(
     "--block-bytes",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=DEFAULTS.block_bytes,
     show_default=True,
     help="Bytes of one block.",
@@ -94,7 +92,7 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=DEFAULTS.concurrency,
     show_default=True,
     help="Requests in flight together. With 1, each finishes before the next is admitted.",
@@ -102,10 +100,9 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--slow-backend",
     metavar="MS",
-    type=click.FloatRange(min=0),
-    callback=_finite,
+    type=Duration(min=0, max=LONGEST * 1000),
     default=0.0,
-    help="Delay every question to a back end by so many milliseconds.",
+    help="Delay every question to a back end by so many milliseconds, at most a day.",
 )
 @click.option(
     "--faults",
@@ -117,11 +114,10 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--deadline-ms",
     metavar="MS",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=_finite,
-    help="Read a question that is not answered by then as a miss.",
+    type=Duration(min=0, min_open=True, max=LONGEST * 1000),
+    help="Read a question that is not answered by then as a miss; at most a day.",
 )
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N requests.")
+@click.option("--limit", metavar="N", type=Whole(min=1), help="Only the first N requests.")
 @click.option(
     "--seed",
     metavar="N",
@@ -134,11 +130,13 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
     "--log",
     "log_path",
     metavar="FILE",
-    type=click.Path(readable=False, path_type=Path),
-    help="Write every transition of every probe to FILE, as JSON lines.",
+    type=NamedPath(),
+    help="Write every transition of every probe to FILE, as JSON lines. What it held goes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, not a summary.")
+@click.pass_context
 def replay_command(
+    context: click.Context,
     trace: Path | None,
     host_blocks: int,
     block_bytes: int,
@@ -175,31 +173,71 @@ def replay_command(
         faults=faults,
         seed=seed,
     )
-    workload = open_workload(trace, seed=seed, limit=limit)
+    with Signals(is_last=context.find_root().obj == PROGRAM) as signals:
+        try:
+            if log_path is not None and trace is not None:
+                refuse_to_overwrite(trace, log_path)
+            workload = open_workload(trace, seed=seed, limit=limit)
+            return _run(config, workload, log_path, as_json, signals)
+        except KeyboardInterrupt:
+            _say("interrupted")
+            return 128 + next(iter(signals.numbers), signal.SIGINT)
+
+
+def _run(
+    config: ReplayConfig,
+    workload: Workload,
+    log_path: Path | None,
+    as_json: bool,
+    signals: Signals,
+) -> int:
+    """Replay, say what was found, and then clean up, which may take long. The exit code."""
     with ExitStack() as stack:
         log = None if log_path is None else stack.enter_context(LogFile(log_path))
         stack.enter_context(_messages_to(log))
-        signals = stack.enter_context(_caught_signals())
-        progress = stack.enter_context(_progress_bar(len(workload)))
-        report = replay(
-            config,
-            workload,
-            observer=None if log is None else LoggingObserver(json_lines(log)),
-            progress=progress,
-            stop=lambda: bool(signals),
+        removing = stack.enter_context(_told_if_long())
+        shown = stack.enter_context(ExitStack())
+        signals.begin()
+        report = stack.enter_context(
+            replaying(
+                config,
+                workload,
+                observer=None if log is None else LoggingObserver(json_lines(log)),
+                progress=shown.enter_context(_progress_bar(len(workload))),
+                stop=signals.is_asked,
+                hurry=signals.is_urged,
+            )
         )
-    if as_json:
-        click.echo(json.dumps(report.as_json(), indent=2))
-    else:
-        Console(highlight=False).print(summary(report, config))
-    for law in report.violations:
-        click.echo(f"kvtier: broken law: {law}", err=True)
+        shown.close()
+        signals.deliver()
+        try:
+            if log is not None:
+                log.finish()
+            _print(report, config, as_json)
+            for law in report.violations:
+                _say(f"broken law: {law}")
+            if log is not None and log.error is not None:
+                _say(f"{log.path}: cannot be written: {log.error.strerror}")
+        finally:
+            signals.clean_up()
+            removing()
     if log is not None and log.error is not None:
-        click.echo(f"kvtier: {log.path}: cannot be written: {log.error.strerror}", err=True)
         return 1
-    if signals:
-        return 128 + signals[0]
+    if report.interrupted:
+        return 128 + signals.numbers[0]
     return 1 if report.violations else 0
+
+
+def _print(report: ReplayReport, config: ReplayConfig, as_json: bool) -> None:
+    try:
+        if as_json:
+            click.echo(json.dumps(report.as_json(), indent=2))
+        else:
+            # What does not fit into the width goes beyond it: a figure is never cut.
+            Console(highlight=False).print(summary(report, config), crop=False)
+    except KeyboardInterrupt:
+        let_go(sys.stdout)
+        raise
 
 
 @contextmanager
@@ -223,7 +261,7 @@ def _messages_to(log: TextIOBase | None) -> Iterator[None]:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger("error" if log is None else "warning"),
-        logger_factory=lambda *_: LineLogger(sys.stderr if log is None else log),
+        logger_factory=lambda *_: LineLogger((sys.stderr or StringIO()) if log is None else log),
     )
     try:
         yield
@@ -232,27 +270,36 @@ def _messages_to(log: TextIOBase | None) -> Iterator[None]:
 
 
 @contextmanager
-def _caught_signals() -> Iterator[list[int]]:
-    """The signals that asked the run to end. A second one ends it at once."""
-    caught: list[int] = []
+def _told_if_long() -> Iterator[Callable[[], None]]:
+    """Takes the moment at which temporary files begin to go. If it takes long, it is said."""
+    timer = Timer(1.0, _say, ["removing temporary files ..."])
+    timer.daemon = True
 
-    def note(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-        if len(caught) > 1:
-            raise KeyboardInterrupt
+    def begin() -> None:
+        if _is_terminal(sys.stderr):
+            with suppress(RuntimeError):  # no thread to be had
+                timer.start()
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield caught
+        yield begin
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        timer.cancel()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def _say(message: str) -> None:
+    """One line on standard error, if anybody is there."""
+    with suppress(OSError):
+        click.echo(f"kvtier: {message}", err=True)
 
 
 @contextmanager
 def _progress_bar(total: int) -> Iterator[Callable[[int], None] | None]:
     """Takes the number of requests that ended; `None` where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield None
         return
     bar = Progress(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,8 @@ from kvtier.replay import ReplayConfig, ReplayReport
 __all__ = ["summary"]
 
 _BAR_WIDTH = 24
+_ANY = 10_000
+"""More columns than any table has."""
 
 
 def summary(report: ReplayReport, config: ReplayConfig) -> RenderableType:
@@ -29,7 +32,7 @@ def summary(report: ReplayReport, config: ReplayConfig) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(report: ReplayReport, config: ReplayConfig) -> Text:
+def _headline(report: ReplayReport, config: ReplayConfig) -> _Folded:
     reused = sum(report.hits.values())
     line = Text.assemble(
         ("interrupted: ", "bold yellow") if report.interrupted else "",
@@ -41,54 +44,87 @@ def _headline(report: ReplayReport, config: ReplayConfig) -> Text:
         f", with {config.host_blocks:,} slots of {_size(config.block_bytes)}",
         f" ({config.policy.upper()}), {config.concurrency:,} in flight",
     )
-    return line
+    return _Folded(line)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table
+class _Folded:
+    """Text that is folded between words only: a word too long for the width goes beyond it."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        longest = max(map(cell_len, self._text.plain.split()), default=0)
+        yield from console.render(self._text, options.update(width=max(options.max_width, longest)))
 
 
-def _blocks(report: ReplayReport) -> Table:
-    table = _table("Blocks came from", "blocks", "share", "")
-    for label, number in report.hits.items():
-        table.add_row(
-            label,
-            f"{number:,}",
-            _share(number, report.blocks),
-            ProgressBar(
-                total=max(1, report.blocks),
-                completed=number,
-                width=_BAR_WIDTH,
-                complete_style="green",
-                finished_style="green",
-            ),
-        )
-    missed = sum(report.misses.values())
-    table.add_row(
-        "computed",
-        f"{missed:,}",
-        _share(missed, report.blocks),
-        ProgressBar(
-            total=max(1, report.blocks),
-            completed=missed,
-            width=_BAR_WIDTH,
-            complete_style="yellow",
-            finished_style="yellow",
-        ),
+class _Table:
+    """A table that gives up its bars, and then its columns, before a figure would be cut."""
+
+    def __init__(self, *columns: str) -> None:
+        self._columns = columns
+        self._rows: list[tuple[tuple[str, ...], ProgressBar | None]] = []
+
+    def add_row(self, *cells: str, bar: ProgressBar | None = None) -> None:
+        """A name, and what is to be said of it under the other columns."""
+        self._rows.append((cells, bar))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for with_bars in (True, False):
+            table = self._drawn(with_bars)
+            if console.measure(table, options=options.update(max_width=_ANY)).maximum <= (
+                options.max_width
+            ):
+                yield table
+                return
+        yield self._stacked()
+
+    def _drawn(self, with_bars: bool) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for number, column in enumerate(self._columns):
+            table.add_column(column, justify="right" if number else "left", no_wrap=True)
+        for cells, bar in self._rows:
+            table.add_row(*cells, *([bar] if with_bars and bar is not None else []))
+        return table
+
+    def _stacked(self) -> _Folded:
+        heading, *columns = self._columns
+        lines = [Text(heading, style="dim")]
+        for (name, *cells), _ in self._rows:
+            pairs = list(zip(columns, cells, strict=False))
+            lines.append(Text(" ".join([name, *(cell for column, cell in pairs if not column)])))
+            lines += [Text(f"  {column} {cell}") for column, cell in pairs if column]
+        return _Folded(Text("\n").join(lines))
+
+
+def _bar(part: int, whole: int, colour: str) -> ProgressBar:
+    return ProgressBar(
+        total=max(1, whole),
+        completed=part,
+        width=_BAR_WIDTH,
+        complete_style=colour,
+        finished_style=colour,
     )
+
+
+def _blocks(report: ReplayReport) -> _Table:
+    table, whole = _Table("Blocks came from", "blocks", "share"), report.blocks
+    for label, number in report.hits.items():
+        bar = _bar(number, whole, "green")
+        table.add_row(label, f"{number:,}", _share(number, whole), bar=bar)
+    missed = sum(report.misses.values())
+    bar = _bar(missed, whole, "yellow")
+    table.add_row("computed", f"{missed:,}", _share(missed, whole), bar=bar)
     for reason, number in report.misses.items():
         if number:
-            table.add_row(f"  {_words(reason)}", f"{number:,}", _share(number, report.blocks))
+            table.add_row(f"  {_words(reason)}", f"{number:,}", _share(number, whole))
     return table
 
 
-def _questions(report: ReplayReport) -> Table:
+def _questions(report: ReplayReport) -> _Table:
     shared = report.probes_joined
     wanted = report.probes_issued + shared
-    table = _table("Questions to slow tiers", "")
+    table = _Table("Questions to slow tiers", "", "")
     table.add_row("wanted", f"{wanted:,}")
     table.add_row("  shared with another request", f"{shared:,}", _share(shared, wanted))
     table.add_row("  asked", f"{report.probes_issued:,}")
@@ -99,38 +135,38 @@ def _questions(report: ReplayReport) -> Table:
     return table
 
 
-def _counts(title: str, counts: Mapping[str, int]) -> Table:
-    table = _table(title, "")
+def _counts(title: str, counts: Mapping[str, int]) -> _Table:
+    table = _Table(title, "")
     for name, number in counts.items():
         if number:
             table.add_row(_words(name), f"{number:,}")
     return table
 
 
-def _transfers(report: ReplayReport) -> Table:
+def _transfers(report: ReplayReport) -> _Table:
     ways = ("submitted", "ok", "partial", "failed", "raised")
-    table = _table("Transfer jobs", *ways, "blocks without room")
+    table = _Table("Transfer jobs", *ways, "blocks without room")
     rows = (("promotions", report.promotions, "no_room"), ("stores", report.stores, "skipped"))
     for name, jobs, refused in rows:
         table.add_row(name, *(f"{jobs[way]:,}" for way in (*ways, refused)))
     return table
 
 
-def _failed_blocks(report: ReplayReport) -> Table:
-    table = _table("Blocks that could not be moved", "", "blocks")
+def _failed_blocks(report: ReplayReport) -> _Table:
+    table = _Table("Blocks that could not be moved", "", "blocks")
     for label, errors in report.failed_blocks.items():
         for error, number in errors.items():
             table.add_row(label, error, f"{number:,}")
     return table
 
 
-def _verdict(report: ReplayReport) -> Text:
+def _verdict(report: ReplayReport) -> _Folded:
     verified = f"{_size(report.bytes_verified)} read back and compared"
     if report.violations:
-        return Text.assemble(("wrong: ", "bold red"), "; ".join(report.violations), f"; {verified}")
-    return Text.assemble(
-        ("right: ", "bold green"), f"{verified}, no mismatch, no leak, all counts add up"
-    )
+        told = f"{'; '.join(report.violations)}; {verified}"
+        return _Folded(Text.assemble(("wrong: ", "bold red"), told))
+    told = f"{verified}, no mismatch, no leak, all counts add up"
+    return _Folded(Text.assemble(("right: ", "bold green"), told))
 
 
 def _share(part: int, whole: int) -> str:
