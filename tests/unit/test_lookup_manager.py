@@ -528,10 +528,11 @@ def test_after_shutdown_a_verdict_does_not_age():
     assert lookups.lookup(K, A) is True
 
 
-def test_a_second_shutdown_does_nothing():
+def test_a_second_shutdown_does_nothing(monkeypatch):
     lookups = answered(yes)
     lookups.shutdown(None)
     before = lookups.snapshot()
+    monkeypatch.setattr(lookups.lane, "stop", None)
     lookups.shutdown(0.0)
     lookups.shutdown(None)
     assert lookups.snapshot() == before
@@ -653,6 +654,21 @@ def test_transitions_are_numbered_by_one_in_the_order_of_events_on_one_clock():
         (K, Outcome.HIT),
         (OTHER, Outcome.HIT),
     ]
+
+
+def test_what_a_flush_applies_sweeps_and_sends_is_told_in_the_order_of_time():
+    recorder = RecordingObserver()
+    lookups = ScriptedLookups(Ticking(), yes, observer=recorder)
+    lookups.lookup(K, A)
+    lookups.flush()
+    lookups.lookup(OTHER, B)
+    lookups.step_worker()
+    lookups.cleanup("a")
+    recorder.clear()
+    lookups.flush()
+    seen = recorder.transitions
+    assert [t.outcome for t in seen] == [Outcome.HIT, Outcome.UNCLAIMED, Outcome.SENT]
+    assert [t.time for t in seen] == sorted(t.time for t in seen)
 
 
 def test_a_probes_transitions_hang_together():
