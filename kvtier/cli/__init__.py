@@ -18,6 +18,7 @@ import click
 import kvtier
 from kvtier.cli.check import check_command
 from kvtier.cli.model import model_command
+from kvtier.cli.prove import prove_command
 from kvtier.cli.replay import replay_command
 from kvtier.errors import BadInput, KvtierError, MissingTool
 
@@ -74,6 +75,7 @@ def main(context: click.Context) -> None:
     kvtier replay trace.jsonl --json   a trace in Mooncake's format
     kvtier check                       the TLA+ models, in TLC
     kvtier model                       the same machine, explored in plain Python
+    kvtier prove                       its invariants, proved for any size
     kvtier COMMAND --help              all that a command can be told
     """
     if context.invoked_subcommand is None:
@@ -83,3 +85,4 @@ def main(context: click.Context) -> None:
 main.add_command(replay_command)
 main.add_command(check_command)
 main.add_command(model_command)
+main.add_command(prove_command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,9 +14,11 @@ from rich.text import Text
 from kvtier.check.counterexample import events, history
 from kvtier.check.drawing import write_graph
 from kvtier.check.lanes import Watch, run_models
-from kvtier.check.models import SIZES, Model, Row, choose, lifecycle, read_manifest
+from kvtier.check.models import Model, Row, choose, lifecycle, read_manifest
 from kvtier.check.tlc import Progress
+from kvtier.cli.limits import SIZE, timeout_option
 from kvtier.cli.logfile import LogFile
+from kvtier.cli.options import NamedPath
 from kvtier.cli.searches import Searches, searches
 from kvtier.cli.tables import plain_table, print_wide, steps_table
 from kvtier.resources import resource_folder
@@ -42,22 +43,14 @@ Exit codes: 0 all is as the manifest says; 1 something is not (which, on standar
 error); 2 bad input; 3 Java or TLC is not installed; 130 interrupted.
 """
 
-_SIZE = click.IntRange(min=SIZES[0], max=SIZES[-1])
-
-
-def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a finite number of seconds.")
-    return value
-
 
 @click.command("check", epilog=EPILOG)
 @click.argument("names", metavar="[lifecycle | MODEL...]", nargs=-1)
-@click.option("--keys", type=_SIZE, help="Of `lifecycle`.  [default: 1]")
-@click.option("--requests", type=_SIZE, help="Of `lifecycle`.  [default: 1]")
+@click.option("--keys", type=SIZE, help="Of `lifecycle`.  [default: 1]")
+@click.option("--requests", type=SIZE, help="Of `lifecycle`.  [default: 1]")
 @click.option(
     "--batches-out",
-    type=_SIZE,
+    type=SIZE,
     help="Of `lifecycle`: so many batches may be with the worker at once.  [default: 1]",
 )
 @click.option("--slow", is_flag=True, help="The bigger models too: hours on a small machine.")
@@ -70,25 +63,19 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
     "--history",
     "history_path",
     metavar="FILE",
-    type=click.Path(readable=False, path_type=Path),
+    type=NamedPath(),
     help="With a single model: write its counterexample, as JSON lines of labelled steps.",
 )
 @click.option(
     "--graph",
     "graph_path",
     metavar="FILE",
-    type=click.Path(readable=False, path_type=Path),
+    type=NamedPath(),
     help="Only draw the lifecycle with one key and one request. FILE.dot: every state; "
     "FILE.mmd, FILE.md, FILE.svg: states with the same entry drawn as one.",
 )
 @click.option("--list", "listing", is_flag=True, help="Only list the models and bugs.")
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=_finite,
-    help="End a model that takes longer; it is wrong then.",
-)
+@timeout_option("End a model that takes longer; it is wrong then.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, not a table.")
 def check_command(
     names: tuple[str, ...],

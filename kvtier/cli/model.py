@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kvtier.check.exploration import Exploration, explored
-from kvtier.check.models import SIZES
+from kvtier.cli.limits import SIZE
 from kvtier.cli.searches import searches
 from kvtier.cli.tables import plain_table, print_wide, steps_table
 from kvtier.model.mutants import MUTANTS
@@ -30,15 +30,13 @@ Exit codes: 0 every invariant holds; 1 one is broken (which, on standard error);
 2 bad input; 130 interrupted.
 """
 
-_SIZE = click.IntRange(min=SIZES[0], max=SIZES[-1])
-
 
 @click.command("model", epilog=EPILOG)
-@click.option("--keys", type=_SIZE, default=1, show_default=True, help="Asked for.")
-@click.option("--requests", type=_SIZE, default=1, show_default=True, help="That ask.")
+@click.option("--keys", type=SIZE, default=1, show_default=True, help="Asked for.")
+@click.option("--requests", type=SIZE, default=1, show_default=True, help="That ask.")
 @click.option(
     "--batches-out",
-    type=_SIZE,
+    type=SIZE,
     default=1,
     show_default=True,
     help="So many batches may be with the worker at once.",

@@ -49,7 +49,7 @@ class Searches:
 @contextmanager
 def searches(total: int) -> Iterator[Searches | None]:
     """For so many searches; `None` where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     bar = Progress(

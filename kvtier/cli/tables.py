@@ -33,7 +33,9 @@ def plain_table(*columns: str) -> Table:
 
 
 def print_wide(what: RenderableType) -> None:
-    """Print on standard output."""
+    """Print on standard output, if there is one."""
+    if sys.stdout is None:
+        return
     width = None if sys.stdout.isatty() else _WIDE
     Console(highlight=False, markup=False, width=width).print(what)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -44,16 +45,50 @@ def wheel(built: Path) -> Path:
     return path
 
 
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture(scope="module")
-def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Runs a program of an environment in which only the wheel is installed, elsewhere."""
-    environment = tmp_path_factory.mktemp("environment")
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    venv.create(environment, with_pip=True)
-    programs = environment / "bin"
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
+    """Installs the wheel with some extras; what comes runs programs of that, elsewhere."""
     pins = ROOT / "constraints.txt"
-    run(programs / "python", "-m", "pip", "install", "-qq", "-c", pins, wheel, cwd=elsewhere)
-    return lambda program, *arguments: run(programs / program, *arguments, cwd=elsewhere)
+
+    def install(extras: str) -> Program:
+        environment = tmp_path_factory.mktemp("environment")
+        elsewhere = tmp_path_factory.mktemp("elsewhere")
+        venv.create(environment, with_pip=True)
+        programs = environment / "bin"
+        pip = (programs / "python", "-m", "pip", "install", "-qq", "-c", pins)
+        run(*pip, f"{wheel}{extras}", cwd=elsewhere)
+        return lambda program, *arguments: subprocess.run(
+            (programs / program, *arguments), capture_output=True, text=True, cwd=elsewhere
+        )
+
+    return install
+
+
+@pytest.fixture(scope="module")
+def bare(installed: Callable[[str], Program]) -> Program:
+    """Runs a program of an environment in which only the wheel is installed."""
+    return installed("")
+
+
+@pytest.fixture(scope="module")
+def alone(bare: Program) -> Callable[..., str]:
+    """The same for a program that must succeed: its standard output."""
+
+    def output(program: str, *arguments: str) -> str:
+        done = bare(program, *arguments)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return output
+
+
+@pytest.fixture(scope="module")
+def checking(installed: Callable[[str], Program]) -> Program:
+    """Runs a program of an environment that has the checking tools too."""
+    return installed("[proof,tla]")
 
 
 def members(wheel: Path) -> set[str]:
@@ -69,7 +104,18 @@ def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
     paths = (p for p in (ROOT / "kvtier").rglob("*") if p.is_file() and p.suffix != ".pyc")
     ours = {p.relative_to(ROOT).as_posix() for p in paths}
     assert {"kvtier/py.typed", "kvtier/lifecycle.py"} <= ours
-    assert {name for name in members(wheel) if name.startswith("kvtier/")} == ours
+    assert {name for name in members(wheel) if name.startswith("kvtier/")} - data(wheel) == ours
+
+
+def data(wheel: Path) -> set[str]:
+    return {name for name in members(wheel) if name.startswith("kvtier/_data/")}
+
+
+def test_it_holds_the_models_and_the_specification(wheel: Path) -> None:
+    paths = [p for top in ("tla", "spec") for p in (ROOT / top).rglob("*") if p.is_file()]
+    ours = {p.relative_to(ROOT).as_posix() for p in paths if p.suffix != ".pyc"}
+    assert "tla/AsyncLookup.tla" in ours
+    assert data(wheel) == {f"kvtier/_data/{name}" for name in ours}
 
 
 def test_the_sdist_builds_the_same_wheel(built: Path, wheel: Path, tmp_path: Path) -> None:
@@ -97,3 +143,34 @@ def test_its_tiers_are_found(alone: Callable[..., str]) -> None:
         "for e in sorted(entry_points(group='kvtier.tiers')): print(e.name, callable(e.load()))"
     )
     assert alone("python", "-c", program) == "fs True\nmemory True\n"
+
+
+def test_it_explores_the_model(alone: Callable[..., str]) -> None:
+    found = json.loads(alone("kvtier", "model", "--json"))
+    assert (found["states"], found["edges"]) == (1188, 3677)
+
+
+def test_it_lists_the_models_that_it_brings(alone: Callable[..., str]) -> None:
+    found = json.loads(alone("kvtier", "check", "--list", "--json"))
+    manifest = json.loads((ROOT / "tla" / "manifest.json").read_text())
+    assert [m["name"] for m in found["models"]] == [m["name"] for m in manifest["models"]]
+
+
+@pytest.mark.parametrize(("command", "extra"), [("check", "tla"), ("prove", "proof")])
+def test_it_names_the_extra_that_a_command_needs(bare: Program, command: str, extra: str) -> None:
+    done = bare("kvtier", command)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert f"pip install 'kvtier[{extra}]'" in done.stderr
+
+
+def test_with_its_extra_it_checks_models(checking: Program) -> None:
+    done = checking("kvtier", "check", "MC_1x1", "cleanup_forgets_index", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [model["ok"] for model in json.loads(done.stdout)["models"]] == [True, True]
+
+
+def test_with_its_extra_it_proves(checking: Program) -> None:
+    done = checking("kvtier", "prove", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["ok"]
