@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,13 +43,18 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 def kvtier_command(*args: str, **extra) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "kvtier", *args],
+        [sys.executable, *extra.pop("program", ["-m", "kvtier"]), *args],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | extra.pop("env", {}),
         stdout=extra.pop("stdout", subprocess.PIPE),
         stderr=extra.pop("stderr", subprocess.PIPE),
         text=True,
         **extra,
     )
+
+
+def altered(code: str) -> list[str]:
+    """Arguments of Python for the program `kvtier`, after `code` has altered it."""
+    return ["-c", f"{code}\nfrom kvtier.__main__ import main; main()"]
 
 
 def result(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -198,7 +205,14 @@ BAD = {
     "a name with an escape": (["\x1b[2J"], r"\\x1b\[2J: cannot be read"),
     "no blocks": (["--host-blocks", "0"], r"'--host-blocks': 0 is not in the range x>=1"),
     "negative blocks": (["--host-blocks=-5"], r"'--host-blocks': -5 is not in the range"),
-    "half a block": (["--host-blocks", "1.5"], r"'--host-blocks': '1\.5' is not a valid int"),
+    "half a block": (["--host-blocks", "1.5"], r"'--host-blocks': '1\.5' is not a valid whole"),
+    "no number of blocks": (["--host-blocks", "nan"], r"'nan' is not a valid whole number"),
+    "no name": ([""], r"'\[TRACE\]': it is empty: name a file or a directory"),
+    "a log without a name": (["--log", ""], r"'--log': it is empty: name a file"),
+    "a tier without a name": (["--tier", ""], r"there is no tier ''"),
+    "a home of nobody": (["--tier", "fs:~nosuchuser/x"], r"tier 'fs:~nosuchuser/x': Could not"),
+    "a home of nobody, later": (["--tier", "fs:new", "--tier", "fs:~nosuchuser"], r"Could not"),
+    "a number too long": (["long.jsonl"], r"long\.jsonl:1: timestamp is 9+\.\.\.; expected"),
     "no bytes": (["--block-bytes", "0"], r"'--block-bytes': 0 is not in the range"),
     "more than there is": (["--host-blocks", "9" * 18], r"no memory for \d+ bytes; expected"),
     "more than a number": (["--host-blocks", "9" * 30], r"no memory for \d+ bytes; expected"),
@@ -212,9 +226,16 @@ BAD = {
     "below a file": (["--tier", "fs:new", "--tier", "fs:empty/kv"], r"empty/kv: cannot be used"),
     "too long a name": (["--tier", "fs:" + "x" * 300], r"cannot be used: File name too long"),
     "a negative delay": (["--slow-backend", "-1"], r"'--slow-backend': -1\.0 is not in the range"),
+    "a delay for ever": (
+        ["--slow-backend", "1e300"],
+        r"1e\+300 is not in the range 0<=x<=86400000",
+    ),
+    "a delay beyond a day": (["--slow-backend", "86400001"], r"is not in the range 0<=x<=86400000"),
+    "a deadline beyond a day": (["--deadline-ms", "1e300"], r"is not in the range 0<x<=86400000"),
+    "a deadline of NaN": (["--deadline-ms", "nan"], r"'--deadline-ms': nan is not a finite number"),
     "a delay of NaN": (["--slow-backend", "nan"], r"'--slow-backend': nan is not a finite number"),
-    "no deadline": (["--deadline-ms", "0"], r"'--deadline-ms': 0\.0 is not in the range x>0"),
-    "an endless deadline": (["--deadline-ms", "inf"], r"'--deadline-ms': inf is not a finite"),
+    "no deadline": (["--deadline-ms", "0"], r"'--deadline-ms': 0\.0 is not in the range 0<x<="),
+    "an endless deadline": (["--deadline-ms", "inf"], r"'--deadline-ms': inf is not in the range"),
     "a fault": (["--faults", "rot=1"], r"faults 'rot=1': there is no fault 'rot'; expected KIND"),
     "a rate": (["--faults", "corrupt=2"], r"the rate of corrupt is '2'; expected a number from 0"),
     "no requests": (["--limit", "0"], r"'--limit': 0 is not in the range"),
@@ -236,6 +257,7 @@ def bad_files(folder) -> None:
         "half.jsonl": (GOOD + GOOD[:40]).encode(),
         "type.jsonl": GOOD.replace("900", '"900"').encode(),
         "negative.jsonl": GOOD.replace(": 0,", ": -1,", 1).encode(),
+        "long.jsonl": GOOD.replace(": 0,", f": {'9' * 401},", 1).encode(),
         "nan.jsonl": GOOD.replace("900", "NaN").encode(),
         "twice.jsonl": GOOD.replace("[0, 1]", "[1, 1]").encode(),
     }.items():
@@ -276,6 +298,72 @@ def test_a_log_that_was_there_survives_bad_input(folder):
     Path("log").write_text("precious")
     assert invoke("replay", "--log", "log", "--tier", "tape")[0] == 2
     assert Path("log").read_text() == "precious"
+
+
+def test_a_limit_beyond_any_number_of_requests_is_none(folder):
+    args = ["replay", "--tier", "memory", "--block-bytes", "8", "--json"]
+    assert json.loads(invoke(*args, "--limit", "9" * 20)[1])["requests"] > 100
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "texts/a.md",
+        "./texts/../texts/a.md",
+        "link",
+        "hard",
+        "texts/new",
+        "folder/new",
+        "folder/a.md",
+    ],
+)
+@pytest.mark.parametrize("trace", ["texts", "folder", "texts/a.md", "link", "hard"])
+def test_a_log_that_would_destroy_the_workload_is_refused(folder, trace, log):
+    """By whatever name; a new file is refused only in a directory that is read."""
+    Path("texts").mkdir()
+    text = (GOOD * 20).encode()
+    Path("texts/a.md").write_bytes(text)
+    Path("link").symlink_to("texts/a.md")
+    Path("hard").hardlink_to("texts/a.md")
+    Path("folder").symlink_to("texts")
+    before = files(folder)
+    code, out, err = invoke("replay", trace, "--tier", "memory", "--log", log)
+    if log.endswith("new") and trace not in ("texts", "folder"):
+        assert code == 0
+        return
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"kvtier: .*: belongs to the workload {trace}; expected .*\n", err)
+    assert Path("texts/a.md").read_bytes() == text
+    assert files(folder) == before
+
+
+def test_a_log_that_would_destroy_what_comes_on_standard_input_is_refused(folder):
+    Path("trace").write_text(GOOD)
+    with open("trace") as trace:
+        process = kvtier_command("replay", "/dev/stdin", "--log", "trace", stdin=trace)
+        code, out, err = result(process)
+    assert (code, out) == (2, "")
+    assert "belongs to the workload" in err
+    assert Path("trace").read_text() == GOOD
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def from_spec(:", "broken:from_spec cannot be imported: SyntaxError: "),
+        ("import sys; sys.exit(7)", "broken:from_spec cannot be imported: SystemExit: 7"),
+        ("def from_spec(arg, setup): int(arg)", "broken:from_spec failed: ValueError: invalid"),
+        ("def from_spec(arg, setup): exit(9)", "broken:from_spec failed: SystemExit: 9"),
+    ],
+)
+def test_a_tier_of_somebody_else_that_is_broken_is_bad_input(folder, code, told):
+    path = install(folder, "broken", code)
+    args = ["replay", "--tier", "fs:new", "--tier", "broken:x"]
+    code, out, err = result(kvtier_command(*args, env={"PYTHONPATH": path}))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"kvtier: tier 'broken:x': {told}")
+    assert err.count("\n") == 1
+    assert not Path("new").exists()
 
 
 def test_an_unknown_command_is_one_line():
@@ -405,7 +493,7 @@ def test_a_disk_that_takes_no_more_means_failed_stores_and_a_right_run(folder):
         full = size == "8192"
         assert (found["stores"]["failed"] == found["stores"]["submitted"]) == full
         assert (found["stores"]["ok"] == 0) == full
-        assert set(found["failed_blocks"]["1:fs"]) == ({"OSError"} if full else set())
+        assert set(found["failed_blocks"]["1:fs"]) == ({"OSError EFBIG"} if full else set())
     assert files(folder) == ["cwd", "tmp"]
 
 
@@ -451,7 +539,52 @@ def test_a_log_that_cannot_be_written_is_said(folder):
     assert json.loads(out)["violations"] == []
 
 
+def in_a_shell(line: str, *args: str) -> subprocess.CompletedProcess[str]:
+    command = ["sh", "-c", f'exec "$@" {line}', "sh", sys.executable, "-m", "kvtier", *args]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=50)
+
+
+@pytest.mark.parametrize("line", ["2>&-", "<&- 2>&-"])
+def test_standard_error_may_be_closed(folder, line):
+    done = in_a_shell(line, *QUICK, "--json", "--log", "log", "--faults", "store_error=1")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["requests"] == 12
+    assert all(json.loads(line) for line in Path("log").read_text().splitlines())
+    assert in_a_shell(line, *QUICK, "--faults", "store_error=1").returncode == 0
+    assert in_a_shell(line, "replay", "nowhere").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "args", [QUICK, [*QUICK, "--json"], ["replay", "--limit=3"], ["--version"], ["--help"]]
+)
+def test_a_result_that_nobody_can_get_is_said(folder, args):
+    done = in_a_shell(">&-", *args)
+    assert done.returncode == 1
+    assert done.stderr == "kvtier: cannot write the result: standard output is closed\n"
+    assert in_a_shell(">&- 2>&-", *args).returncode == 1
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def test_a_reader_that_goes_away_leaves_no_files_behind(folder):
+    process = kvtier_command("replay", "--limit", "20", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    code, _, err = result(process)
+    assert code == 1
+    assert err == ""  # as it is with pipes
+    assert files(folder) == ["cwd", "tmp"]
+
+
 # -- interruptions -------------------------------------------------------------------------
+
+SLOW_REMOVAL = """
+import time
+from kvtier.replay import machine
+remove = machine.remove_folder
+machine.remove_folder = lambda folder: (time.sleep(2.5), remove(folder))
+"""
 
 
 def interrupted(folder: Path, number: int, *args: str) -> tuple[int, str, str]:
@@ -489,6 +622,192 @@ def test_being_terminated_is_like_control_c_with_its_own_code(folder):
     assert files(folder) == ["cwd", "tmp"]
 
 
+def test_a_terminal_that_goes_away_is_like_control_c_with_its_own_code(folder):
+    code, out, _ = interrupted(folder, signal.SIGHUP, "--json")
+    assert code == 128 + signal.SIGHUP
+    assert json.loads(out)["interrupted"]
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def test_a_run_that_is_to_outlive_its_terminal_does(folder):
+    args = ["replay", "--limit", "30", "--slow-backend", "20", "--json"]
+    process = kvtier_command(*args, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for(lambda: list((folder / "tmp").rglob("*.kv")))
+    process.send_signal(signal.SIGHUP)
+    code, out, _ = result(process)
+    assert code == 0
+    assert json.loads(out)["requests"] == 30
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, signal.SIGINT),
+    ],
+)
+def test_further_signals_lose_neither_the_summary_nor_the_files(folder, numbers, pause):
+    """The first decides the exit code. Two of a kind may reach the process as one."""
+    process = kvtier_command("replay", "--slow-backend", "20", "--json")
+    wait_for(lambda: list((folder / "tmp").rglob("*.kv")))
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(pause)
+    code, out, err = result(process)
+    assert code == 128 + (numbers[0] if pause else code - 128)
+    assert code - 128 in numbers
+    assert err == ""
+    assert json.loads(out)["interrupted"]
+    assert json.loads(out)["violations"] == []
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert condition()
+
+
+def first_object(process: subprocess.Popen[str]) -> dict[str, object]:
+    """The JSON object that comes first, while the process goes on."""
+    assert process.stdout is not None
+    text = ""
+    while not text.endswith("\n}\n"):
+        line = process.stdout.readline()
+        assert line, text
+        text += line
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+def test_the_report_of_a_finished_run_comes_before_the_removal_which_no_signal_disturbs(folder):
+    process = kvtier_command(
+        "replay", "--limit", "20", "--json", program=altered(SLOW_REMOVAL), bufsize=1
+    )
+    found = first_object(process)
+    assert list((folder / "tmp").rglob("*.kv")) != []
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        process.send_signal(number)
+        time.sleep(0.05)
+    assert process.poll() is None
+    code, out, err = result(process)
+    assert (code, out, err) == (0, "", "")
+    assert (found["interrupted"], found["requests"]) == (False, 20)
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def test_no_signal_disturbs_the_removal_after_an_interrupted_run(folder):
+    process = kvtier_command(
+        "replay", "--slow-backend", "20", "--json", program=altered(SLOW_REMOVAL), bufsize=1
+    )
+    wait_for(lambda: list((folder / "tmp").rglob("*.kv")))
+    process.send_signal(signal.SIGTERM)
+    found = first_object(process)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+        process.send_signal(number)
+        time.sleep(0.05)
+    code, out, err = result(process)
+    assert (code, out, err) == (128 + signal.SIGTERM, "", "")
+    assert found["interrupted"]
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def test_a_signal_that_comes_when_all_has_run_does_not_change_the_exit_code(folder):
+    """Between the last step and the end of the process, a signal at every moment there is."""
+    at_shutdown = """
+import os, signal
+from kvtier.tiering import TieringOffloadingManager as manager
+shutdown = manager.shutdown
+def late(self, timeout=5.0):
+    os.kill(os.getpid(), signal.SIGINT)
+    shutdown(self, timeout)
+manager.shutdown = late
+"""
+    after_the_command = """
+import os, signal, sys
+leave = sys.exit
+def late(code=0):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    leave(code)
+sys.exit = late
+"""
+    for moment in (at_shutdown, after_the_command):
+        process = kvtier_command("replay", "--limit", "5", "--json", program=altered(moment))
+        code, out, err = result(process)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["interrupted"] is False
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def test_a_result_that_nobody_takes_can_be_given_up(folder):
+    """A pipe that is full and not read: a signal that comes after some seconds ends the wait."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    code = "import kvtier.cli.signals as s; s._HUNG = 0.5"
+    process = kvtier_command("replay", "--limit", "5", program=altered(code), stdout=writing)
+    wait_for(lambda: list((folder / "tmp").rglob("*.kv")))
+    until = time.monotonic() + 40
+    while process.poll() is None and time.monotonic() < until:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    os.close(reading)
+    os.close(writing)
+    assert process.poll() == 130
+    assert result(process)[2] == "kvtier: interrupted\n"
+    assert files(folder) == ["cwd", "tmp"]
+
+
+def test_a_log_that_nobody_reads_can_be_given_up(folder):
+    """A pipe as log: what is said goes to a reader that has stopped reading."""
+    os.mkfifo("log")
+    code = "import kvtier.cli.signals as s; s._HUNG = 0.5"
+    args = ["replay", "--log", "log", "--json"]
+    process = kvtier_command(*args, program=altered(code))
+    with open("log", "rb"):
+        wait_for(lambda: list((folder / "tmp").rglob("*.kv")))
+        until = time.monotonic() + 40
+        while process.poll() is None and time.monotonic() < until:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+    assert process.poll() == 130
+    assert "Traceback" not in result(process)[2]
+    assert files(folder) == ["cwd", "cwd/log", "tmp"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_python_still_imports_is_one_line(folder, number):
+    (folder / "slow").mkdir()
+    code = "import time; print('importing', flush=True); time.sleep(30)"
+    (folder / "slow" / "click.py").write_text(code)
+    path = os.pathsep.join([str(folder / "slow"), str(ROOT)])
+    process = kvtier_command("replay", env={"PYTHONPATH": path})
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(number)
+    assert result(process) == (128 + number, "", "kvtier: interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_trace_is_read_is_one_line(folder, number):
+    os.mkfifo("trace")
+    process = kvtier_command("replay", "trace", "--log", "log")
+    with open("trace", "w") as trace:  # waits until it is read
+        trace.write(GOOD * 10)
+        trace.flush()
+        time.sleep(0.2)
+        process.send_signal(number)
+        assert result(process) == (128 + number, "", "kvtier: interrupted\n")
+    assert files(folder) == ["cwd", "cwd/trace", "tmp"]
+
+
 def test_control_c_does_not_wait_for_a_back_end_that_hangs(folder):
     process = kvtier_command("replay", "--slow-backend", "600000")
     until = time.monotonic() + 30
@@ -506,11 +825,13 @@ def test_control_c_does_not_wait_for_a_back_end_that_hangs(folder):
 # -- terminals -----------------------------------------------------------------------------
 
 
-def on_a_terminal(stream: str, *args: str, **env: str) -> tuple[str, str]:
+def on_a_terminal(
+    stream: str, *args: str, program: Sequence[str] = ("-m", "kvtier"), **env: str
+) -> tuple[str, str]:
     """What the command shows on the terminal that `stream` is, and writes to the other stream."""
     ours, theirs = pty.openpty()
     settings = {"TERM": "xterm-256color", "NO_COLOR": "", "COLUMNS": "100"} | env
-    process = kvtier_command(*args, env=settings, **{stream: theirs})
+    process = kvtier_command(*args, env=settings, program=program, **{stream: theirs})
     os.close(theirs)
     shown = b""
     until = time.monotonic() + 40
@@ -540,3 +861,32 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]")
 def test_a_summary_on_a_terminal_has_colours_unless_they_are_not_wanted(folder):
     assert COLOURS.search(on_a_terminal("stdout", *QUICK)[0])
     assert not COLOURS.search(on_a_terminal("stdout", *QUICK, NO_COLOR="1")[0])
+
+
+def test_a_removal_that_takes_long_is_said_on_a_terminal(folder):
+    args = ["replay", "--limit", "3", "--json"]
+    shown, out = on_a_terminal("stderr", *args, program=altered(SLOW_REMOVAL))
+    assert "kvtier: removing temporary files ..." in shown
+    assert json.loads(out)["requests"] == 3
+    assert "removing" not in on_a_terminal("stderr", *args)[0]
+
+
+@pytest.mark.parametrize("columns", [1, 7, 20, 40, 60, 100])
+def test_no_figure_is_cut_however_narrow_the_terminal(folder, columns, monkeypatch):
+    args = [*QUICK, "--faults", "store_error=0.2", "--groups", "--seed", "3"]
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = invoke(*args)[1]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    narrow = invoke(*args)[1]
+
+    def figures(text: str) -> list[str]:
+        """All of them but seconds, and passes deferred, which vary."""
+        text = " ".join(text.split())
+        text = re.sub(r"in [\d.]+ s|because of( (probe|promotion|store) \d+)+", "", text)
+        return sorted(re.findall(r"[\d,.]*\d", text))
+
+    assert figures(narrow) == figures(wide)
+    assert "…" not in narrow
+    assert "\u2026" not in narrow
+    longest = max(map(len, narrow.split()))
+    assert max(map(len, narrow.splitlines())) <= max(columns, longest)
