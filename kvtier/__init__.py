@@ -16,11 +16,18 @@ its words are those of vLLM's `kv_offload`. Where to begin:
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 __all__ = ["__version__"]
 
-try:
-    __version__ = version("kvtier")
-except PackageNotFoundError:  # a source tree on the path, installed nowhere
-    __version__ = "0+unknown"
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module 'kvtier' has no attribute {name!r}")
+    # Read when it is asked for: it takes most of the time of an import.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kvtier")
+    except PackageNotFoundError:  # a source tree on the path, installed nowhere
+        return "0+unknown"
