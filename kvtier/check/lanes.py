@@ -2,33 +2,22 @@
 
 A lane is a process and not a thread because a TLC run can only be ended by who
 waits for it. A lane that is told to end leaves its wait, ends its Java and removes
-its files on the way out; so does one whose parent is gone, however it went.
-
-The lanes are started afresh (`spawn`), so a program that calls `run_models` must
-not do so while it is imported (`if __name__ == "__main__":`).
+its files on the way out.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from kvtier.check.apart import apart
 from kvtier.check.models import Model, Row, run_model
 from kvtier.check.tlc import Progress, find_tools
 from kvtier.errors import KvtierError
 
 __all__ = ["Watch", "run_models"]
-
-_PATIENCE_S = 20.0
-"""For a lane to end its Java and remove its files."""
 
 Watch = Callable[[Model, Progress | Row | None], None]
 """Is told of a model that it began (`None`), how far it is, and what came of it."""
@@ -50,7 +39,7 @@ def run_models(
     find_tools()
     waiting = deque(enumerate(models))
     rows: dict[int, Row] = {}
-    with _lanes(min(lanes, len(models))) as pipes:
+    with apart(_lane, min(lanes, len(models)), tidily=True) as pipes:
         idle = deque(pipes)
         busy: dict[Connection, tuple[int, Model]] = {}
         while waiting or busy:
@@ -83,46 +72,8 @@ def _told(pipe: Connection, model: Model) -> Row | Progress:
     return told
 
 
-@contextmanager
-def _lanes(number: int) -> Iterator[list[Connection]]:
-    context = get_context("spawn")
-    started = []
-    try:
-        with _no_ctrl_c():
-            for n in range(number):
-                ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_lane, args=(theirs,), name=f"kvtier-lane-{n}", daemon=True
-                )
-                process.start()
-                theirs.close()
-                started.append((process, ours))
-        yield [pipe for _, pipe in started]
-    finally:
-        for process, _ in started:
-            process.terminate()
-        for process, pipe in started:
-            process.join(_PATIENCE_S)
-            process.kill()
-            process.join()
-            process.close()
-            pipe.close()
-
-
-@contextmanager
-def _no_ctrl_c() -> Iterator[None]:
-    """Ctrl-C waits, here and in what is started meanwhile, until that has its own handler."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _lane(pipe: Connection) -> None:
-    """Run what comes in. Ctrl-C stays blocked: it is the parent's, who ends us."""
-    signal.signal(signal.SIGTERM, _leave)
-    threading.Thread(target=_leave_with_parent, name="kvtier-lane-parent", daemon=True).start()
+    """Run what comes in."""
     while True:
         try:
             folder, model, timeout = pipe.recv()
@@ -133,15 +84,3 @@ def _lane(pipe: Connection) -> None:
         except Exception as error:
             told = f"{type(error).__name__}: {error}"
         pipe.send(told)
-
-
-def _leave(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the way out is not to be disturbed
-    sys.exit(128 + number)
-
-
-def _leave_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -13,7 +13,8 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from kvtier.check.proof import Row, prove
+from kvtier.check.proof import Row
+from kvtier.check.proving import prove_apart
 from kvtier.cli.limits import timeout_option
 from kvtier.cli.tables import plain_table, print_wide
 
@@ -36,7 +37,7 @@ def prove_command(timeout: float | None, as_json: bool) -> int:
     `kvtier check`, searches small sizes to their end instead.)
     """
     with _progress_bar() as progress:
-        report = prove(progress, timeout)
+        report = prove_apart(progress, timeout)
     if as_json:
         rows = [_as_json(row) for row in report.rows]
         click.echo(

@@ -24,7 +24,7 @@ from rich.progress import Progress, TextColumn
 from kvtier.cli import main
 from kvtier.cli.searches import Searches
 from kvtier.resources import resource_folder
-from tests.support.tools import need_tlc
+from tests.support.tools import need_tlc, need_z3
 
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "cleanup_forgets_index"
@@ -40,6 +40,11 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(scope="module")
 def tlc() -> None:
     need_tlc()
+
+
+@pytest.fixture(scope="module")
+def z3() -> None:
+    need_z3()
 
 
 @pytest.fixture
@@ -58,13 +63,16 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts the command, and ends at last what is still there of it."""
     processes = []
 
-    def start(*args: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def start(
+        *args: str, path: str = str(ROOT), stderr: int = subprocess.PIPE, alone: bool = False
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "kvtier", *args],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
+            start_new_session=alone,
         )
         processes.append(process)
         return process
@@ -231,6 +239,25 @@ def test_a_twin_with_a_bug_shows_the_shortest_way_to_what_it_breaks(folder, extr
         assert re.search(r"2 +Cleanup\(r1\) +batch: -k1", out)
 
 
+def test_the_proof_has_a_row_for_each_action_and_invariant(z3, folder):
+    code, out, err = invoke("prove", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found) == ["schema", "ok", "rows"]
+    assert (found["schema"], found["ok"]) == ("kvtier.prove/1", True)
+    rows = {(row["action"], row["invariant"]): row["ok"] for row in found["rows"]}
+    assert len(rows) == len(found["rows"])
+    assert {(a, "ConservationInv") for a in ("Init", "Lookup", "Flush", "Cleanup")} <= set(rows)
+    assert set(rows.values()) == {True}
+
+
+def test_what_is_not_proved_in_time_is_not_proved(z3, folder):
+    code, out, err = invoke("prove", "--timeout", "0.001")
+    assert code == 1
+    assert re.search(r"wrong +Flush +0 of \d+ ", out)
+    assert "kvtier: Flush, IndexInv: not decided in time\n" in err
+
+
 # -- what is not as the manifest says ------------------------------------------------------
 
 
@@ -300,6 +327,8 @@ WRONG = {
     "a history of many": ["check", "--history", "steps.jsonl"],
     "a history nowhere": ["check", "--bug", BUG, "--history", "no/such/file"],
     "a graph in no language": ["check", "--graph", "g.png"],
+    "no time to prove": ["prove", "--timeout", "-1"],
+    "more time than there is": ["prove", "--timeout", "1e300"],
     "a model without keys": ["model", "--keys", "0"],
     "a model of negative size": ["model", "--requests", "-1"],
     "a huge model": ["model", "--keys", "99999999999999999999"],
@@ -323,6 +352,13 @@ def test_a_missing_tool_is_named_with_its_extra(folder, monkeypatch, missing):
     assert re.fullmatch(r"kvtier: (TLC|Java) is not installed: pip install 'kvtier\[tla\]'\n", err)
 
 
+def test_a_missing_z3_is_named_with_its_extra(folder, started):
+    (folder / "z3.py").write_text("raise ImportError\n")
+    code, out, err = result(started("prove", path=f"{folder}:{ROOT}"))
+    assert (code, out) == (3, "")
+    assert err == "kvtier: z3 is not installed: pip install 'kvtier[proof]'\n"
+
+
 # -- ends ----------------------------------------------------------------------------------
 
 
@@ -339,26 +375,31 @@ def test_whatever_ends_a_check_no_java_and_no_file_is_left(tlc, folder, started,
     assert eventually(lambda: left_in(folder) == ["cwd", "tmp"])
 
 
-def test_ctrl_c_in_a_terminal_reaches_everybody_and_says_one_line(tlc, folder):
+def test_ctrl_c_in_a_terminal_reaches_everybody_and_says_one_line(tlc, folder, started):
     """There it goes to the whole process group, lanes included."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kvtier", "check", LONG],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert eventually(lambda: programs_of(folder) != [])
-        os.killpg(process.pid, signal.SIGINT)
-        code, out, err = result(process)
-    finally:
-        process.kill()
-        process.wait()
+    process = started("check", LONG, alone=True)
+    assert eventually(lambda: programs_of(folder) != [])
+    os.killpg(process.pid, signal.SIGINT)
+    code, out, err = result(process)
     assert (code, out, err.strip()) == (130, "", "kvtier: interrupted")
     assert programs_of(folder) == []
     assert left_in(folder) == ["cwd", "tmp"]
+
+
+def children_of(process: subprocess.Popen[str]) -> list[str]:
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
+def test_ctrl_c_ends_a_proof(z3, folder, started):
+    """z3 would keep it to itself."""
+    process = started("prove", alone=True)
+    assert eventually(lambda: len(children_of(process)) == 2), "prover and multiprocessing's own"
+    time.sleep(2)
+    both = children_of(process)
+    os.killpg(process.pid, signal.SIGINT)
+    code, out, err = result(process)
+    assert (code, out, err.strip()) == (130, "", "kvtier: interrupted")
+    assert eventually(lambda: not any(Path("/proc", child).exists() for child in both))
 
 
 def test_a_model_that_takes_too_long_is_ended(tlc, folder):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 import pytest
 
 from kvtier.check.tlc import find_tools
 from kvtier.errors import MissingTool
 
-__all__ = ["need_tlc"]
+__all__ = ["need_tlc", "need_z3"]
 
 
 def need_tlc() -> None:
@@ -17,6 +18,16 @@ def need_tlc() -> None:
     try:
         find_tools()
     except MissingTool as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+        _do_without(missing)
+
+
+def need_z3() -> None:
+    """For a test that proves."""
+    if find_spec("z3") is None:
+        _do_without(MissingTool("z3", "proof"))
+
+
+def _do_without(missing: MissingTool) -> None:
+    if os.environ.get("CI"):
+        raise missing
+    pytest.skip(str(missing))
