@@ -113,7 +113,8 @@ def data(wheel: Path) -> set[str]:
 
 def test_it_holds_the_models_and_the_specification(wheel: Path) -> None:
     paths = [p for top in ("tla", "spec") for p in (ROOT / top).rglob("*") if p.is_file()]
-    ours = {p.relative_to(ROOT).as_posix() for p in paths if p.suffix != ".pyc"}
+    names = (p.relative_to(ROOT).as_posix() for p in paths)
+    ours = {name for name in names if "/." not in name and "/__pycache__/" not in name}
     assert "tla/AsyncLookup.tla" in ours
     assert data(wheel) == {f"kvtier/_data/{name}" for name in ours}
 
