@@ -40,9 +40,13 @@ class LookupMachine(RuleBasedStateMachine):
     twin: LookupTwin
     steps = 0
 
-    @initialize(limits=st.sampled_from(LIMITS), max_batches_out=st.integers(1, 3))
-    def begin(self, limits, max_batches_out):
-        self.twin = LookupTwin(table=OwnerGuard, max_batches_out=max_batches_out, **limits)
+    @initialize(
+        limits=st.sampled_from(LIMITS), max_batches_out=st.integers(1, 3), watched=st.booleans()
+    )
+    def begin(self, limits, max_batches_out, watched):
+        self.twin = LookupTwin(
+            table=OwnerGuard, watched=watched, max_batches_out=max_batches_out, **limits
+        )
 
     def teardown(self):
         if hasattr(self, "twin"):
