@@ -73,6 +73,17 @@ PhaseProp ==
              entry'[k].phase = (IF entry'[k].gen = 0 THEN "ABSENT" ELSE "PENDING")]_vars
 
 (***************************************************************************)
+(* What somebody waits for is kept.  An entry goes when the last who       *)
+(* waited lets go; or when nobody waited, by a flush or by shutdown; or    *)
+(* because shutdown came before its answer.                                *)
+(***************************************************************************)
+KeptProp ==
+    [][\A k \in K : entry[k].phase # "ABSENT" /\ entry'[k].phase = "ABSENT" =>
+        \/ entry[k].waiters = {} /\ (Flush \/ ShutdownEnd)
+        \/ Waits(entry[k]) /\ AnswersTo(k) = {} /\ ShutdownEnd
+        \/ \E r \in R : entry[k].waiters = {r} /\ Cleanup(r)]_vars
+
+(***************************************************************************)
 (* Inside a generation a verdict changes only by a mark.                   *)
 (***************************************************************************)
 VerdictProp ==
@@ -85,11 +96,15 @@ VerdictProp ==
 (***************************************************************************)
 (* Flush: nothing is left unread, no question that was answered is still   *)
 (* out, no verdict is left that nobody holds; and the whole batch goes, or *)
-(* none of it.                                                             *)
+(* none of it.  The first lookup after a flush leaves nothing unread.      *)
 (***************************************************************************)
 FlushDrainsProp ==
-    [][Flush => /\ results' = <<>>
+    [][Flush => /\ results' = <<>> /\ due'
                 /\ \A k \in K : AnswersTo(k) # {} => entry'[k].phase # "IN_FLIGHT"]_vars
+
+LookupDrainsProp ==
+    [][/\ due /\ ~due' => results' = <<>>
+       /\ due /\ due' => ~\E r \in R, k \in K, a \in Replies : LookupOpen(r, k, a)]_vars
 
 FlushSweepsProp ==
     [][Flush => \A k \in K : entry'[k].phase = "RESOLVED" => entry'[k].waiters # {}]_vars

@@ -11,8 +11,8 @@
 (* request may never come back.                                            *)
 (*                                                                         *)
 (* A back end that may hang is the feature "hang": then a call may never   *)
-(* return, and of all this only the last property is left (live/hung.cfg;  *)
-(* the files in false/ show how the others end).                           *)
+(* return, and of all this only the last property is left (MCLive_hung;    *)
+(* the files in false/ show how the others fail).                          *)
 (***************************************************************************)
 EXTENDS AsyncLookup
 

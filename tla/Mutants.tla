@@ -83,6 +83,12 @@ NeverAsksAgain(en, isnew) == FALSE
 \* A flush keeps verdicts that nobody took.
 NothingSwept(e) == e
 
+\* Shutdown drops verdicts too.
+NothingKept(e) == [k \in K |-> Absent]
+
+\* The first lookup after a flush does not drain.
+AsBefore(e) == e
+
 \* As many batches as one likes are out.
 NoneOut == 0
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kvtier.check.tlc import OK, TlcResult, run_tlc
+from kvtier.check.tlc import OK, TlcFailed, TlcResult, run_tlc
 
 HERE = Path(__file__).parent
 MANIFEST = HERE / "manifest.json"
@@ -30,18 +30,23 @@ SMALL = 20_000
 ALL = ("errors", "marks", "deadline", "lifetime", "hang", "shutdown")
 SAFE = ALL[:4] + ALL[5:]
 """Without `hang`: for liveness."""
+
+
+def claims(cfg: str) -> list[str]:
+    """The invariants and properties that a file names."""
+    text = (HERE / cfg).read_text(encoding="utf-8")
+    return re.findall(r"\b\w+(?:Inv|Prop|Live)\b", text)
+
+
 TABLES = (
     # module, specification, features, properties
-    ("MC", "Spec", ALL, "TypeInv AnswerOnceInv ConservationInv VerdictInv IndexInv WaiterInv "
-     "UnclaimedInv BatchInv BoundInv ClosedInv MarksInv GenerationProp PhaseProp VerdictProp "
-     "FlushDrainsProp FlushSweepsProp FlushSendsProp MarkMissProp MarkHitProp ReuseProp "
-     "ReaskProp ReplyProp StopProp"),
-    ("MCRefines", "Spec", ALL, "ProbeSpec"),
-    ("MCTold", "ToldSpec", tuple(f for f in ALL if f != "lifetime"), "GuaranteeInv CallOnceInv"),
-    ("MCLive", "LiveSpec", SAFE, "PendingEndsLive InFlightEndsLive OrphanEndsLive EmptiesLive"),
-    ("MCLive", "LiveSpec", ALL, "ShutdownReturnsLive"),
-    ("MCToldLive", "ToldLiveSpec", ("errors", "shutdown"), "ToldLive"),
-)  # fmt: skip
+    ("MC", "Spec", ALL, claims("MC_1x1.cfg")),
+    ("MCRefines", "Spec", ALL, ["ProbeSpec"]),
+    ("MCTold", "ToldSpec", ALL[:3], ["GuaranteeInv", "CallOnceInv"]),
+    ("MCLive", "LiveSpec", SAFE, claims("MCLive_1x2.cfg")[:-1]),
+    ("MCLive", "LiveSpec", ALL, ["ShutdownReturnsLive"]),
+    ("MCToldLive", "ToldLiveSpec", ("errors", "shutdown"), ["ToldLive"]),
+)
 """With what each property of the lifecycle is asked of a bug."""
 TWO_KEYS = "K = {k1, k2} R = {r1} MaxOut = 1"
 TWO_REQUESTS = "K = {k1} R = {r1, r2} MaxOut = 2"
@@ -107,14 +112,14 @@ def broken(model: dict[str, Any]) -> list[str]:
     """All properties that a bug breaks, at its own size or with two requests.
 
     TLC stops at the first it finds; so that one is left out and the rest asked again.
-    Temporal ones, which it does not name, are asked one by one.
+    Temporal ones, which it does not name, are asked one by one. Some bugs make the
+    graph very big: what is not broken within 90 seconds counts as not broken.
     """
     text = (HERE / model["cfg"]).read_text(encoding="utf-8")
     bug = [line for line in text.splitlines() if " <- " in line and "NextGen" not in line]
     names: list[str] = []
     for module, spec, features, listed in TABLES:
-        every = listed.split()
-        for asked in [[name] for name in every] if "Live" in module else [every]:
+        for asked in [[name] for name in listed] if "Live" in module else [list(listed)]:
             while asked:
                 two_keys = "k2" in text or asked == ["PendingEndsLive"]
                 config = [
@@ -126,31 +131,40 @@ def broken(model: dict[str, Any]) -> list[str]:
                 ]
                 for name in asked:
                     config.append(f"{'INVARIANT' if name.endswith('Inv') else 'PROPERTY'} {name}")
-                found = run_tlc(HERE, module, "\n".join(config) + "\n", quick=True, timeout=900)
+                try:
+                    found = run_tlc(HERE, module, "\n".join(config) + "\n", quick=True, timeout=90)
+                except TlcFailed:
+                    break
                 if found.exit_code == OK:
                     break
                 name = found.violated or asked[0]
                 names.append(name)
                 asked.remove(name)
-    names.sort(key=" ".join(table[3] for table in TABLES).split().index)
+    names.sort(key=[name for table in TABLES for name in table[3]].index)
     print(f"{model['name']}: {', '.join(names)}", flush=True)
     return names
 
 
+def written(model: dict[str, Any]) -> None:
+    """Put one model back into the manifest, which others may have changed meanwhile."""
+    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    models = [model if old["name"] == model["name"] else old for old in manifest["models"]]
+    text = json.dumps({**manifest, "models": models}, indent=1)
+    MANIFEST.write_text(text + "\n", encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
     """The exit code: 0 if every model does what is expected of it."""
-    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
     wanted = set(arguments) - {"--breaks"} or {"ci"}
     ok = True
-    for model in manifest["models"]:
+    for model in json.loads(MANIFEST.read_text(encoding="utf-8"))["models"]:
         if not wanted & {model["name"], model["kind"], model["class"]}:
             continue
-        if "--breaks" in arguments:
-            if re.match("(mutants|bites)/", model["cfg"]):
-                model["breaks"] = broken(model)
-        else:
+        if "--breaks" not in arguments:
             ok = fill(model) and ok
-        MANIFEST.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        elif model["kind"] in ("mutant", "bite") and model["module"] in {t[0] for t in TABLES}:
+            model["breaks"] = broken(model)
+        written(model)
     return 0 if ok else 1
 
 
