@@ -115,10 +115,10 @@ class LookupMachine(RuleBasedStateMachine):
             older = max(older, 1)
         self.twin.inject(tenant, {k: (probe.generation if probe else 0) - older}, yes)
 
-    @rule(in_time=st.lists(hows, max_size=2), hung=st.one_of(st.none(), hows))
+    @rule(in_time=st.lists(hows, max_size=2), hung=st.none() | hows, begun=st.booleans())
     @precondition(lambda self: self.steps >= 3)
-    def shutdown(self, in_time, hung):
-        self.twin.shutdown(in_time, hung)
+    def shutdown(self, in_time, hung, begun):
+        self.twin.shutdown(in_time, hung, begun=begun)
 
     @rule()
     @precondition(lambda self: self.twin.late)

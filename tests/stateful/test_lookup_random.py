@@ -58,7 +58,7 @@ def test_two_rows_in_the_wrong_order_are_noticed(phase, trigger, one, two):
     """
     wrong = partial(LookupTable, table=swapped(phase, trigger, one, two))
     with pytest.raises((AssertionError, IllegalTransition, KeyError)):
-        random_run(seed=3, operations=20_000, table=wrong)
+        random_run(seed=4, operations=100_000, table=wrong)
 
 
 def test_every_pair_of_rows_was_swapped():

@@ -219,6 +219,18 @@ def test_asking_again_is_a_new_birth_for_the_deadline():
     assert [t.ask("b", 1), t.ask("a", 1)] == [False, False]
 
 
+def test_a_deadline_counts_from_the_instant_it_is_reached_a_lifetime_is_lived_out():
+    t = Driver(deadline=5.0, verdict_lifetime=10.0)
+    t.ask("a", 1)
+    t.now = 5.0
+    assert t.ask("a", 1) is False
+    t.resolve(True)
+    t.now = 15.0
+    assert t.ask("a", 1) is True
+    t.now = 15.1
+    assert t.ask("a", 1) is None
+
+
 # -- answers -----------------------------------------------------------------------------------
 
 
