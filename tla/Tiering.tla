@@ -376,7 +376,7 @@ CompleteStore(r, ok) ==
         sl     == Written(slot, claims, IF ok THEN {c[2] : c \in claims} ELSE {})
         there  == {c \in claims : Names(sl, c)}
     IN  /\ claims # {}
-        /\ ok \/ Can("fail")
+        /\ ~ok => Can("fail")
         /\ \E job \in Cascades(r, there) :
               /\ jobs' = jobs \cup job
               /\ slot' = [s \in Slots |-> IF \E c \in ClaimsOf(job) : c[1] = s
@@ -416,7 +416,7 @@ Preempt(r) ==
 KeysOf(j) == {c[2] : c \in j.claims}
 Outcomes(j) == IF Can("fail") THEN SUBSET KeysOf(j) ELSE {KeysOf(j)}
 
-JobReport(j, good) ==
+Reported(j, good) ==
     /\ ~polled
     /\ slot' = IF j.kind = "load" THEN Written(slot, j.claims, good) ELSE Unread(slot, j.claims)
     /\ has' = IF j.kind = "load" THEN has ELSE has \cup good
@@ -478,11 +478,11 @@ Request(r) ==
     \/ Arrive(r) \/ Pass(r) \/ Admit(r) \/ CompleteLoad(r)
     \/ PrepareStore(r) \/ (\E ok \in BOOLEAN : CompleteStore(r, ok))
     \/ Finish(r) \/ Preempt(r) \/ RequestLate(r)
-Report == \E j \in jobs : \E good \in Outcomes(j) : JobReport(j, good)
+JobReport == \E j \in jobs : \E good \in Outcomes(j) : Reported(j, good)
 
 Next ==
     \/ \E r \in R : Request(r)
-    \/ Report
+    \/ JobReport
     \/ \E refused \in SUBSET R : StepEnd(refused)
     \/ Reset
     \/ \E s \in Slots : WriteOld(s)

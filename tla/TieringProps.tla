@@ -65,7 +65,7 @@ BudgetProp == [][queue' \ queue # {} => Awaited(slot') <= Budget]_vars
 (* it; a job begins at the end of a step or of a store.                    *)
 (***************************************************************************)
 JobProp ==
-    [][/\ \A j \in jobs \ jobs' : \E good \in SUBSET KeysOf(j) : JobReport(j, good)
+    [][/\ \A j \in jobs \ jobs' : \E good \in SUBSET KeysOf(j) : Reported(j, good)
        /\ jobs' \ jobs # {} => \/ \E refused \in SUBSET R : StepEnd(refused)
                                \/ \E r \in R : CompleteStore(r, TRUE)]_vars
 =============================================================================

@@ -61,7 +61,7 @@ class TieringMachine(TieringRules):
         if not s.polled:
             for job in s.jobs:
                 for good in _subsets(job.keys) if "fail" in can else [job.keys]:
-                    yield Label("Report", (job, good)), self.job_ends(s, job, good)
+                    yield Label("JobReport", (job, good)), self.reported(s, job, good)
         owners = {self.owner(s, claim) for claim in s.queue}
         for refused in _subsets(owners) if "refuse" in can else [frozenset()]:
             yield Label("StepEnd", (refused,)), self.step_end(s, refused)
@@ -252,7 +252,7 @@ class TieringMachine(TieringRules):
 
     # The tier and the step
 
-    def job_ends(self, s: TieringState, job: Job, good: frozenset[str]) -> TieringState:
+    def reported(self, s: TieringState, job: Job, good: frozenset[str]) -> TieringState:
         """The tier ends a job; the blocks in `good` made it."""
         s = s._replace(jobs=s.jobs - {job})
         if job.kind == "load":
