@@ -143,5 +143,5 @@ def test_lookups_follow_the_contract_call_by_call():
 def test_lookups_follow_the_contract_in_many_long_runs():
     with quiet():
         run_state_machine_as_test(
-            LookupMachine, settings=settings(max_examples=3_000, stateful_step_count=60)
+            LookupMachine, settings=settings(max_examples=1_500, stateful_step_count=60)
         )
