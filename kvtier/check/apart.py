@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 
 __all__ = ["apart"]
@@ -35,6 +35,7 @@ def apart(
     they have begun is undone. Otherwise they just end.
     """
     context = get_context("spawn")
+    resource_tracker.ensure_running()  # or the first start does it, and unblocks Ctrl-C
     started = []
     try:
         with _no_ctrl_c():

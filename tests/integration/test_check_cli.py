@@ -402,6 +402,25 @@ def test_ctrl_c_ends_a_proof(z3, folder, started):
     assert eventually(lambda: not any(Path("/proc", child).exists() for child in both))
 
 
+@pytest.mark.parametrize("how", ["tidily", "at once"])
+def test_processes_apart_do_not_hear_ctrl_c_and_go_with_their_parent(how):
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.idle", how],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert parent.stdout is not None
+        told = [parent.stdout.readline().split() for _ in range(2)]
+    finally:
+        parent.kill()
+    assert [is_blocked for _, is_blocked in told] == ["True", "True"]
+    assert eventually(lambda: not any(Path("/proc", pid).exists() for pid, _ in told))
+    assert parent.communicate(timeout=PATIENCE_S) == ("", "")
+
+
 def test_a_model_that_takes_too_long_is_ended(tlc, folder):
     begun = time.monotonic()
     code, out, err = invoke("check", LONG, "--timeout", "1.5", "--json")
