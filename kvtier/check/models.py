@@ -65,6 +65,8 @@ class Model:
     """For a known bug: the public report that it stands for."""
     actions: tuple[str, ...] = ()
     """Those that some state must enable. One that none enables is dead."""
+    kind: str = ""
+    """What it is there for: `holds`, `reach`, `false`, `mutant`, ..."""
     text: str = field(default="", repr=False)
     """The configuration itself."""
 
@@ -148,6 +150,7 @@ def _model(path: Path, entry: Any) -> Model:
             time_class=entry["class"],
             report=entry.get("report"),
             actions=tuple(entry.get("actions", ())),
+            kind=entry.get("kind", ""),
             text=(path.parent / entry["cfg"]).read_text(encoding="utf-8"),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -53,7 +53,7 @@ error); 2 bad input; 3 Java or TLC is not installed; 130 interrupted.
     type=SIZE,
     help="Of `lifecycle`: so many batches may be with the worker at once.  [default: 1]",
 )
-@click.option("--slow", is_flag=True, help="The bigger models too: hours on a small machine.")
+@click.option("--slow", is_flag=True, help="The bigger models too.")
 @click.option(
     "--bug",
     metavar="NAME",
@@ -121,6 +121,8 @@ def check_command(
         rows = run_models(folder, models, timeout=timeout, watch=watch)
         if log is not None:
             log.writelines(f"{line}\n" for line in history(rows[0]))
+            if not rows[0].trace:
+                click.echo(f"kvtier: {log.path}: empty, for there is no counterexample", err=True)
     ok = all(row.ok for row in rows)
     if as_json:
         found = {"schema": SCHEMA, "ok": ok, "models": [row.as_json() for row in rows]}
@@ -150,7 +152,7 @@ def _watch(shown: Searches) -> Watch:
 
 def _list(models: Sequence[Model], as_json: bool) -> None:
     if as_json:
-        fields = ("name", "cfg", "shows", "expected", "breaks", "distinct", "depth", "report")
+        fields = "name", "kind", "cfg", "shows", "expected", "breaks", "distinct", "depth", "report"
         found = [
             {name: getattr(model, name) for name in fields}
             | {"class": model.time_class, "bug": model.bug}
@@ -158,11 +160,11 @@ def _list(models: Sequence[Model], as_json: bool) -> None:
         ]
         click.echo(json.dumps({"schema": "kvtier.check-list/1", "models": found}, indent=2))
         return
-    table = plain_table("model", "class", "states", "breaks", "shows")
+    table = plain_table("model", "kind", "class", "states", "breaks", "shows")
     for model in models:
         states = "" if model.distinct is None else f"{model.distinct:,}"
         shows = model.shows if model.report is None else f"{model.shows} ({model.report})"
-        table.add_row(model.name, model.time_class, states, model.breaks or "", shows)
+        table.add_row(model.name, model.kind, model.time_class, states, model.breaks or "", shows)
     print_wide(table)
 
 
@@ -185,5 +187,11 @@ def _result(rows: Sequence[Row]) -> RenderableType:
     )
     parts: list[RenderableType] = [table, ""]
     if len(rows) == 1 and rows[0].trace:
-        parts += [steps_table(events(rows[0])), ""]
+        parts += [steps_table(events(rows[0])), *_for_ever(rows[0]), ""]
     return Group(*parts, verdict)
+
+
+def _for_ever(row: Row) -> list[RenderableType]:
+    """What breaks a promise about the end has no end."""
+    is_loop = (row.model.breaks or "").endswith("Live") and row.trace[-1].state
+    return ["      and back to one of these states, over and over"] if is_loop else []

@@ -154,7 +154,7 @@ def test_the_list_names_every_model_and_bug(folder):
     assert (code, err) == (0, "")
     manifest = json.loads((resource_folder("tla") / "manifest.json").read_text())
     for entry in manifest["models"]:
-        assert re.search(rf"^{entry['name']} +{entry['class']} ", out, re.M)
+        assert re.search(rf"^{entry['name']} +{entry['kind']} +{entry['class']} ", out, re.M)
     code, out, _ = invoke("check", "--list", "--json")
     found = json.loads(out)
     assert code == 0
@@ -256,6 +256,23 @@ def test_what_is_not_proved_in_time_is_not_proved(z3, folder):
     assert code == 1
     assert re.search(r"wrong +Flush +0 of \d+ ", out)
     assert "kvtier: Flush, IndexInv: not decided in time\n" in err
+
+
+def test_a_bug_that_has_no_end_is_told_as_one(tlc, folder):
+    code, out, err = invoke("check", "waited_for_resolved")
+    assert (code, err) == (0, "")
+    assert "and back to one of these states, over and over" in out
+    code, out, err = invoke("check", "--bug", "shutdown_waits_for_ever")
+    assert (code, err) == (0, "")
+    assert re.search(r"\d+ +Stuttering", out)
+    assert "over and over" not in out
+
+
+def test_a_history_of_what_holds_is_said_to_be_empty(tlc, folder):
+    code, out, err = invoke("check", "MC_1x1", "--history", "steps.jsonl", "--json")
+    assert (code, json.loads(out)["ok"]) == (0, True)
+    assert err == "kvtier: steps.jsonl: empty, for there is no counterexample\n"
+    assert Path("steps.jsonl").read_text() == ""
 
 
 # -- what is not as the manifest says ------------------------------------------------------
