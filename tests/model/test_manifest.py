@@ -23,7 +23,7 @@ CI = choose(MODELS)
 SLOW = [model for model in MODELS if model not in CI]
 
 # The first test of a group waits until all of its models have run.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,13 @@ def test_a_slow_model_ends_as_the_manifest_says(name: str, slow_rows: dict[str, 
 
 
 def test_the_manifest_says_of_each_model_how_many_states_it_has() -> None:
-    """Or a spec that lost half its states would go unnoticed."""
-    assert [model.name for model in MODELS if model.distinct is None] == []
+    """Or a spec that lost half its states would go unnoticed.
+
+    But for those that break a promise about the end: TLC looks for these now and
+    then while it searches, and how far it is by then is a matter of time.
+    """
+    unsaid = [model for model in MODELS if model.distinct is None]
+    assert [m.name for m in unsaid if not (m.breaks or "").endswith("Live")] == []
 
 
 def test_the_manifest_and_the_configurations_are_the_same_files() -> None:
