@@ -75,7 +75,12 @@ class Decisions:
         return e.is_in("IN_FLIGHT") & same(e.gen, gen)
 
     def drained(self, s: View) -> Entries:
-        """The entries after every published answer. Two to one entry: there are none to choose."""
+        """The entries after every published answer.
+
+        Of two answers to one entry the older would count. This does not say so: it would
+        take the question out of the reach of z3, and `AnswerOnceInv` says that there are
+        no two.
+        """
 
         def answered(k: Term, e: Entry, answer: str) -> Term:
             return some(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from itertools import product
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -72,25 +73,22 @@ class World:
 
     def function(self, term: Term, binding: Binding | None = None) -> Callable[[Vector], Any]:
         """The value of a term as a function of the state."""
-        values: dict[Var, Term] = {
-            var: Value(var.sort, value) for var, value in (binding or {}).items()
-        }
+        values = {var: _thing(var.sort, value) for var, value in (binding or {}).items()}
         return self._compiled(self._ground(term, values))
 
-    def update(
-        self, fns: Mapping[Symbol, Fn], binding: Binding
-    ) -> Callable[[Vector], dict[Point, Any]]:
-        """The values that these functions have at each point, as a function of the state."""
-        values: dict[Var, Term] = {var: Value(var.sort, n) for var, n in binding.items()}
-        there = {
-            (symbol.name, args): self._compiled(
-                self._ground(
-                    fn(*(Value(s, a) for s, a in zip(symbol.takes, args, strict=True))), values
-                )
-            )
+    def points(self, fns: Mapping[Symbol, Fn]) -> dict[Point, Term]:
+        """The values of functions at each point, as terms."""
+        return {
+            (symbol.name, args): fn(*map(_thing, symbol.takes, args))
             for symbol, fn in fns.items()
             for args in self._arguments(symbol)
         }
+
+    def update(
+        self, points: Mapping[Point, Term], binding: Binding
+    ) -> Callable[[Vector], dict[Point, Any]]:
+        """The values at these points as a function of the state."""
+        there = {point: self.function(term, binding) for point, term in points.items()}
         return lambda v: {point: of(v) for point, of in there.items()}
 
     def _arguments(self, symbol: Symbol) -> Iterable[tuple[int, ...]]:
@@ -126,7 +124,7 @@ class World:
             case Each():
                 so_far = TRUE
                 for way in self.sizes[term.var.sort]:
-                    bound = {**values, term.var: Value(term.var.sort, way)}
+                    bound = {**values, term.var: _thing(term.var.sort, way)}
                     so_far = self._one(so_far & self._ground(term.body, bound))
                 return so_far
         return self._one(term)
@@ -177,6 +175,11 @@ class World:
                 test, then, other = go(term.test), go(term.then), go(term.other)
                 return _remembered(lambda v: then(v) if test(v) else other(v))
         raise TypeError(f"not a ground term: {term}")
+
+
+@cache
+def _thing(sort: Sort, number: int) -> Term:
+    return Value(sort, number)
 
 
 def _remembered(of: Callable[[Vector], Any]) -> Callable[[Vector], Any]:

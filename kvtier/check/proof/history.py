@@ -7,14 +7,15 @@ counted this changes nothing, as the conjunct `Numbers` says.
 `counter`: the highest number that a question ever had.
 
 `may_be_none`, `may_be_true`, `may_be_false`: what a request may be told about a key
-if it asks now, and `till_answered`: a "no" that it was told had no verdict behind
-it. This is the diary of `tla/Told.tla`, written by the same rules.
+if it asks now. `maybe`: the "no" that it was told had no verdict behind it, so an
+answer may yet make it a "yes". `surely`: the block was stored while the question was
+out, so the answer will. This is the diary of `tla/Told.tla`, by the same rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from kvtier.check.proof.actions import Action, K, R
 from kvtier.check.proof.logic import FALSE, TRUE, Less, Plus, Term, ite, number, same, some
@@ -37,13 +38,16 @@ __all__ = ["remembering"]
 class _May:
     """What one request may be told about one key."""
 
-    none: Term = TRUE
-    true: Term = TRUE
-    false: Term = TRUE
-    till_answered: Term = FALSE
+    none: Term
+    true: Term
+    false: Term
+    maybe: Term = FALSE
+    surely: Term = FALSE
 
 
-_ANYTHING = _May()
+_ANYTHING = _May(TRUE, TRUE, TRUE)
+_YES = _May(FALSE, TRUE, FALSE)
+_NO = _May(FALSE, FALSE, TRUE)
 _NOTHING = _May(FALSE, FALSE, FALSE)
 
 
@@ -80,7 +84,8 @@ def remembering(action: Action) -> Action:
             may_be_none=lambda r, k: may(r, k).none,
             may_be_true=lambda r, k: may(r, k).true,
             may_be_false=lambda r, k: may(r, k).false,
-            till_answered=lambda r, k: may(r, k).till_answered,
+            maybe=lambda r, k: may(r, k).maybe,
+            surely=lambda r, k: may(r, k).surely,
         ),
     )
 
@@ -89,36 +94,34 @@ def _may(action: Action) -> Callable[[Term, Term], _May]:
     s, t = NOW, action.after
 
     def before(r: Term, k: Term) -> _May:
-        return _May(
-            s.may_be_none(r, k), s.may_be_true(r, k), s.may_be_false(r, k), s.till_answered(r, k)
-        )
+        may_be = (s.may_be_none, s.may_be_true, s.may_be_false, s.maybe, s.surely)
+        return _May(*(word(r, k) for word in may_be))
 
     def still(r: Term, k: Term) -> _May:
         m = before(r, k)
         answered = same(s.phase(k), PHASE("IN_FLIGHT")) & ~same(t.phase(k), PHASE("IN_FLIGHT"))
-        late = replace(m, true=m.true | (answered & m.till_answered))
-        return _either(t.held(r, k), late, _ANYTHING)
+        late = replace(m, true=m.true | (answered & m.maybe))
+        return _either(t.held(r, k), _either(answered & m.surely, _YES, late), _ANYTHING)
 
     def told(r: Term, k: Term, reply: Term) -> _May:
         m, e = still(r, k), entry(t, k)
         known = e.is_in("RESOLVED") & ~e.error
-        no = _May(FALSE, FALSE, TRUE, ~known)
+        no = _either(known, _NO, replace(_NO, maybe=TRUE, surely=m.surely))
         after_no = _either(m.false, no, _NOTHING)
-        after_yes = _either(m.true, _May(FALSE, TRUE, FALSE), _NOTHING)
-        after_none = _either(m.none, _ANYTHING, _NOTHING)
-        answered = _either(same(reply, VERDICT("T")), after_yes, after_no)
-        return _either(same(reply, VERDICT("none")), after_none, answered)
+        after_yes = _either(m.true, _YES, _NOTHING)
+        after_none = _either(m.none, m, _NOTHING)
+        after_bool = _either(same(reply, VERDICT("T")), after_yes, after_no)
+        return _either(same(reply, VERDICT("none")), after_none, after_bool)
 
     def marked(r: Term, k: Term) -> _May:
-        m = before(r, k)
-        some_bool = m.true | m.false
-        if action.name == "MarkHit":
-            return replace(m, true=some_bool)
-        return replace(m, false=some_bool)
+        m, e = before(r, k), entry(s, k)
+        hit = action.name == "MarkHit"
+        noted = replace(m, surely=m.surely | e.is_in("IN_FLIGHT")) if hit else m
+        return _either(e.is_in("RESOLVED"), _YES if hit else _NO, noted)
 
     def after(r: Term, k: Term) -> _May:
         if action.name in ("MarkMiss", "MarkHit"):
-            return _either(same(k, K), marked(r, k), before(r, k))
+            return _either(same(k, K) & s.held(r, k), marked(r, k), before(r, k))
         if action.reply is None:
             return still(r, k)
         here = same(r, R) & same(k, K) & t.held(r, k)
@@ -128,9 +131,4 @@ def _may(action: Action) -> Callable[[Term, Term], _May]:
 
 
 def _either(test: Term, then: _May, other: _May) -> _May:
-    return _May(
-        ite(test, then.none, other.none),
-        ite(test, then.true, other.true),
-        ite(test, then.false, other.false),
-        ite(test, then.till_answered, other.till_answered),
-    )
+    return _May(*(ite(test, getattr(then, f.name), getattr(other, f.name)) for f in fields(_May)))

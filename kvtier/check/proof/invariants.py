@@ -288,18 +288,21 @@ def clocks(s: View) -> Term:
 
 
 def told(s: View) -> Term:
-    """What an entry would say now may be said; who was told nothing may be told anything."""
+    """What an entry would say now may be said; who holds nothing may be told anything."""
 
     def of(r: Term, k: Term) -> Term:
         e = entry(s, k)
         none, true, false = s.may_be_none(r, k), s.may_be_true(r, k), s.may_be_false(r, k)
-        waiting = false & s.till_answered(r, k) & (e.late | e.excused(r))
+        maybe, surely = s.maybe(r, k), s.surely(r, k)
+        told_no = false & maybe & (e.late | e.excused(r))
         return both(
             [
-                (none | ~s.held(r, k)) >> (none & true & false),
+                ~s.held(r, k) >> (none & ~maybe & ~surely),
+                none >> (true & false),
                 e.is_in("RESOLVED") >> ite(same(e.verdict, VERDICT("T")), true, false),
-                (e.is_in("PENDING", "IN_FLIGHT") & ~none) >> waiting,
-                (e.error & ~none) >> s.till_answered(r, k),
+                (e.is_in("PENDING", "IN_FLIGHT") & ~none) >> told_no,
+                (e.error & ~none) >> maybe,
+                surely >> e.stored,
             ]
         )
 

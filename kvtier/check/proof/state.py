@@ -106,7 +106,8 @@ _DOMAINS: dict[str, tuple[tuple[Sort, ...], Sort]] = {
     "may_be_none": ((REQUEST, KEY), BOOL),
     "may_be_true": ((REQUEST, KEY), BOOL),
     "may_be_false": ((REQUEST, KEY), BOOL),
-    "till_answered": ((REQUEST, KEY), BOOL),
+    "maybe": ((REQUEST, KEY), BOOL),
+    "surely": ((REQUEST, KEY), BOOL),
 }
 SYMBOLS = {name: Symbol(name, *domain) for name, domain in _DOMAINS.items()}
 """What a state consists of."""
@@ -116,7 +117,8 @@ HISTORY = (
     "may_be_none",
     "may_be_true",
     "may_be_false",
-    "till_answered",
+    "maybe",
+    "surely",
 )
 """What a proof must remember and the machine does not: see `history.py`."""
 
@@ -153,7 +155,8 @@ class View:
     may_be_none: Fn
     may_be_true: Fn
     may_be_false: Fn
-    till_answered: Fn
+    maybe: Fn
+    surely: Fn
 
 
 NOW = View(**SYMBOLS)
@@ -252,6 +255,7 @@ INITIAL = View(
     may_be_none=lambda r, k: TRUE,
     may_be_true=lambda r, k: TRUE,
     may_be_false=lambda r, k: TRUE,
-    till_answered=lambda r, k: FALSE,
+    maybe=lambda r, k: FALSE,
+    surely=lambda r, k: FALSE,
 )
 """Nothing asked, nothing known."""

@@ -89,7 +89,6 @@ def witness(model: Model, action: Action) -> Witness:
         var: value if var.sort is NUMBER else [str(t) for t in things[var.sort]].index(str(value))
         for var, value in chosen.items()
     }
-    after = world.update(
-        {symbol: getattr(action.after, name) for name, symbol in SYMBOLS.items()}, binding
-    )
+    points = world.points({sym: getattr(action.after, name) for name, sym in SYMBOLS.items()})
+    after = world.update(points, binding)
     return Witness(action, world, binding, before, {**before, **after(world.vector(before))})
