@@ -243,12 +243,14 @@ Cleanup(r) ==
 Idle == <<"idle", {}>>
 Ended == <<"stopped", {}>>
 FlagUnset == shut \in {"open", "sentinel"}
+NextBatch == Head(queue)
+LaterBatches == Tail(queue)
 
 WorkerTake ==
     /\ worker = Idle
     /\ \/ /\ queue # <<>> /\ FlagUnset
-          /\ worker' = <<"read", Head(queue)>>
-          /\ queue' = Tail(queue)
+          /\ worker' = <<"read", NextBatch>>
+          /\ queue' = LaterBatches
        \/ /\ shut \in {"flag", "closed"} \/ (shut = "sentinel" /\ queue = <<>>)
           /\ worker' = Ended
           /\ UNCHANGED queue

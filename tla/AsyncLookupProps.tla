@@ -203,6 +203,17 @@ ReplyProp == [][\A r \in R, k \in K, a \in Replies : Lookup(r, k, a) => Honest(r
 (* Once the stop flag is set no batch is taken up.  (One whose flag was    *)
 (* read unset just before may still be called.)                            *)
 (***************************************************************************)
-StopProp ==
-    [][worker[1] = "idle" /\ worker'[1] = "read" => shut \in {"open", "sentinel"}]_vars
+TakesUp == worker[1] = "idle" /\ worker'[1] = "read"
+
+StopProp == [][TakesUp => shut \in {"open", "sentinel"}]_vars
+
+(***************************************************************************)
+(* First in, first out: batches are taken up in the order in which they    *)
+(* were sent, and a reply is put behind those that were published before.  *)
+(***************************************************************************)
+Extends(longer, s) == Len(longer) >= Len(s) /\ SubSeq(longer, 1, Len(s)) = s
+
+FifoProp ==
+    [][/\ IF TakesUp THEN queue = <<worker'[2]>> \o queue' ELSE Extends(queue', queue)
+       /\ results' = <<>> \/ Extends(results', results)]_vars
 =============================================================================

@@ -98,6 +98,10 @@ VerdictOrNone(en, r) == IF en.phase = "RESOLVED" THEN en.verdict ELSE "none"
 \* The worker does not look at the stop flag.
 FlagNotRead == TRUE
 
+\* The worker takes up the batch that was sent last.
+LastBatch == queue[Len(queue)]
+EarlierBatches == SubSeq(queue, 1, Len(queue) - 1)
+
 \* An answer is applied to a verdict too.
 MatchesGenerationOnly(e, a) == e[a[1]].phase \in {"IN_FLIGHT", "RESOLVED"} /\ e[a[1]].gen = a[2]
 

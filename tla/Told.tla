@@ -6,8 +6,8 @@
 (* it: two HISTORY VARIABLES, which every step writes and no step reads.   *)
 (*                                                                         *)
 (* may[r][k]: what request r may be told about key k if it asks now.       *)
-(*   Without a hold, anything; while it was told nothing but "none",       *)
-(*   anything.  After a bool: that bool again.  A failed load makes it "F" *)
+(*   Without a hold, anything (after shutdown: what is held, or "F");      *)
+(*   while it was told nothing but "none", anything.  After a bool: that bool again.  A failed load makes it "F" *)
 (*   from now on, a completed store "T".  Two words stand for what is      *)
 (*   still to come.  "maybe": the "F" that was told has no verdict behind  *)
 (*   it (the deadline passed, the request is excused, the question failed),*)
@@ -32,17 +32,23 @@ toldVars == <<entry, held, batch, due, queue, worker, results, shut, may, calls>
 
 Anything == {"none", "T", "F"}
 
+\* Without a hold a request may be told anything; but after shutdown nobody is told to ask again:
+\* lookup reads what is held, or "F".
+Free(k) ==
+    IF shut' = "closed"
+    THEN {IF entry'[k].verdict = "none" THEN "F" ELSE entry'[k].verdict}
+    ELSE Anything
+
 \* What r may be told about k after this step, before the step itself told it anything.
 StillMay(r, k) ==
     LET answered == entry[k].phase = "IN_FLIGHT" /\ entry'[k].phase # "IN_FLIGHT"
-    IN  CASE k \notin held'[r] -> Anything
+    IN  CASE k \notin held'[r] -> Free(k)
           [] answered /\ "surely" \in may[r][k] -> {"T"}
           [] answered /\ "maybe" \in may[r][k] -> may[r][k] \cup {"T"}
           [] OTHER -> may[r][k]
 
 AfterReply(allowed, reply, en) ==
-    CASE reply \notin allowed -> {}
-      [] reply = "none" -> allowed
+    CASE reply = "none" -> allowed
       [] reply = "T" -> {"T"}
       [] reply = "F" -> IF en.phase = "RESOLVED" /\ ~en.error THEN {"F"}
                         ELSE {"F", "maybe"} \cup (allowed \cap {"surely"})
@@ -54,13 +60,16 @@ AfterMark(allowed, forced, en) ==
 
 Hears(r, k, reply) ==
     may' = [q \in R |-> [j \in K |->
-              IF q = r /\ j = k /\ k \in held'[r]
-              THEN AfterReply(StillMay(r, k), reply, entry'[k])
-              ELSE StillMay(q, j)]]
+              CASE <<q, j>> # <<r, k>>         -> StillMay(q, j)
+                [] reply \notin StillMay(r, k) -> {}
+                [] k \in held'[r]              -> AfterReply(StillMay(r, k), reply, entry'[k])
+                [] OTHER                       -> Free(k)]]
 
 HearsMark(k, forced) ==
     may' = [q \in R |-> [j \in K |->
-              IF j = k /\ k \in held[q] THEN AfterMark(may[q][j], forced, entry[k]) ELSE may[q][j]]]
+              IF j = k /\ k \in held[q]
+              THEN AfterMark(may[q][j], forced, entry[k])
+              ELSE StillMay(q, j)]]
 
 HearsNothing == may' = [q \in R |-> [j \in K |-> StillMay(q, j)]]
 
