@@ -4,7 +4,9 @@ Written beside `kvtier/model/actions.py`, method for method: what is a set or a
 loop there is a function or a quantifier here. An action is a condition and the
 state after it, both as terms over the state before: as a relation between two
 states it says that the condition holds, and that each function of the state after
-is the one given. A known bug overrides one decision (`mutants.py`).
+is the one given. A known bug overrides one decision (`mutants.py`). A flush sends a
+batch that is nowhere and asks what is to be asked. That there is such a one restricts
+nothing: the proof is for every set of batches, those that have it included.
 
 Where the model has one label for two cases (`WorkerTake` takes a batch or stops),
 there are two actions. The one difference is the number of a new question: the
@@ -150,9 +152,10 @@ class Formulas(Decisions):
         again = now.is_in("RESOLVED") & self.asks_again(now, first)
         asked = new | again | self.too_old(now)
         excused = self.excuses(now, R)
-        question = Entry(
-            PHASE("PENDING"),
-            G,
+        question = replace(
+            ABSENT,
+            phase=PHASE("PENDING"),
+            gen=G,
             waits=lambda q: ite(new, same(q, R), now.waits(q)),
             excused=lambda q: ~new & again & excused(q),
         )

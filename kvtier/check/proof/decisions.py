@@ -117,11 +117,12 @@ class Decisions:
     def resolved(self, e: Entry, answer: str) -> Entry:
         """The entry with its answer. What was stored meanwhile is there, whatever was said."""
         yes = TRUE if answer == "T" else e.stored
-        return Entry(
-            PHASE("RESOLVED"),
-            e.gen,
-            ite(yes, VERDICT("T"), VERDICT("F")),
-            e.waits,
+        return replace(
+            ABSENT,
+            phase=PHASE("RESOLVED"),
+            gen=e.gen,
+            verdict=ite(yes, VERDICT("T"), VERDICT("F")),
+            waits=e.waits,
             error=~yes if answer == "E" else FALSE,
             age=self.youth(),
         )

@@ -160,27 +160,21 @@ class View:
 
 
 NOW = View(**SYMBOLS)
-_NO_PHASE, _NO_NUMBER, _NO_VERDICT, _NO_AGE = (
-    PHASE("ABSENT"),
-    number(0),
-    VERDICT("none"),
-    AGE("none"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One probe, as terms; `waits` and `excused` say of a request whether it does, or is."""
 
-    phase: Term = _NO_PHASE
-    gen: Term = _NO_NUMBER
-    verdict: Term = _NO_VERDICT
-    waits: Fn = lambda r: FALSE
-    error: Term = FALSE
-    stored: Term = FALSE
-    excused: Fn = lambda r: FALSE
-    late: Term = FALSE
-    age: Term = _NO_AGE
+    phase: Term
+    gen: Term
+    verdict: Term
+    waits: Fn
+    error: Term
+    stored: Term
+    excused: Fn
+    late: Term
+    age: Term
 
     def is_in(self, *phases: str) -> Term:
         """Whether its phase is one of these."""
@@ -191,7 +185,17 @@ class Entry:
         return each(REQUEST, lambda r: ~self.waits(r))
 
 
-ABSENT = Entry()
+ABSENT = Entry(
+    phase=PHASE("ABSENT"),
+    gen=number(0),
+    verdict=VERDICT("none"),
+    waits=lambda r: FALSE,
+    error=FALSE,
+    stored=FALSE,
+    excused=lambda r: FALSE,
+    late=FALSE,
+    age=AGE("none"),
+)
 _SETS = ("waits", "excused")
 
 
@@ -237,10 +241,8 @@ def is_out(s: View, b: Term, k: Term) -> Term:
     return sent | (same(s.at(b), PLACE("results")) & ~same(s.answer(b, k), ANSWER("none")))
 
 
-INITIAL = View(
-    **{f"{f.name}": _part(lambda k: ABSENT, f.name) for f in fields(Entry) if f.name not in _SETS},
-    waits=lambda k, r: FALSE,
-    excused=lambda k, r: FALSE,
+INITIAL = replace(
+    with_entries(NOW, lambda k: ABSENT),
     held=lambda r, k: FALSE,
     batch=lambda k: FALSE,
     due=lambda: FALSE,
