@@ -9,6 +9,7 @@ EXTENDS Scan
 CONSTANTS
     Longest,    \* so many chunks at most
     Letters     \* the results that occur
+ASSUME Letters \subseteq Results
 
 VARIABLE case       \* the groups: a sequence of words with their windows
 
@@ -25,7 +26,8 @@ Lone == case[1]
 
 PrefixInv == Len(case) = 1 /\ Lone.window = 0 => PrefixFound(Lone.word) = Prefix(Lone.word)
 WindowInv ==
-    Len(case) = 1 /\ Lone.window > 0 => WindowFound(Lone.word, Lone.window) = Window(Lone.word, Lone.window)
+    Len(case) = 1 /\ Lone.window > 0 =>
+        WindowFound(Lone.word, Lone.window) = Window(Lone.word, Lone.window)
 HybridInv == EStarFound(case, Length) = EStar(case, Length)
 
 \* The two scans are E* for one group, but for one thing: a RETRY that an answer further on has

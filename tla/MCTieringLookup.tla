@@ -33,6 +33,7 @@ PassPromotesAtOnce(r) ==
         now   == [slot |-> begin.slot, me |-> me0, claims |-> {}, end |-> 0, whole |-> TRUE,
                   missed |-> FALSE]
     IN  /\ ~Busy(req[r])
+        /\ polled' = TRUE
         /\ \E way \in Looked({now}, r, Prompt[r]) :
               /\ slot' = way.slot
               /\ req' = [req EXCEPT ![r] = IF way.whole

@@ -26,7 +26,8 @@ NeverSpent(me, k, w) == FALSE
 
 \* slot_freed_early, for Vacated: a load that nobody waits for any more loses its slots at once.
 VacatedAtOnce(sl) ==
-    {c[1] : c \in Unwanted(sl)} \cup {s \in Slots : sl[s].waiters = <<>> /\ \E c \in ClaimsOf(Loads) : c[1] = s}
+    {c[1] : c \in Unwanted(sl)}
+      \cup {s \in Slots : sl[s].waiters = <<>> /\ \E c \in ClaimsOf(Loads) : c[1] = s}
 
 \* reset_frees_at_once, for Kept: a reset gives away slots that are written or read.
 NeverKept(b) == IF b.dropped THEN Free ELSE b

@@ -6,9 +6,6 @@
 (***************************************************************************)
 EXTENDS MCTiering
 
-\* A request waited for blocks, and then found its whole prompt in the primary.
-NeverWholeHit == \A r \in R : ~(req[r].phase = "found" /\ req[r].end = Len(Prompt[r]) /\ req[r].waits # {})
-
 \* A hit is cut short for lack of room: the tier has the next block.
 NeverCutShort ==
     \A r \in R : ~(/\ req[r].phase = "found" /\ req[r].end < Len(Prompt[r])
@@ -40,7 +37,7 @@ NeverHandedOver ==
     [][\A c \in queue : c \in queue' /\ slot'[c[1]].waiters # <<>> =>
           slot'[c[1]].waiters[1] = slot[c[1]].waiters[1]]_vars
 
-\* A queued promotion is dropped.
+\* A queued promotion is dropped, and not handed to the tier.
 NeverDropped == [][queue \ queue' # {} => polled /\ ~polled']_vars
 
 \* A reset leaves a slot with its writer, and the block gets another slot meanwhile.

@@ -75,10 +75,11 @@ WindowLoop(word, size, chunk, run, pending, retry) ==
     THEN Answer(IF pending \/ retry THEN Again ELSE chunk + size, (chunk + 1)..Len(word))
     ELSE IF chunk = 0
     THEN Answer(IF pending \/ retry THEN Again ELSE run, 1..Len(word))
-    ELSE CASE word[chunk] = "HIT"         -> WindowLoop(word, size, chunk - 1, run + 1, pending, retry)
-           [] word[chunk] = "HIT_PENDING" -> WindowLoop(word, size, chunk - 1, run + 1, TRUE, retry)
-           [] word[chunk] = "RETRY"       -> WindowLoop(word, size, chunk - 1, 0, FALSE, TRUE)
-           [] word[chunk] = "MISS"        -> WindowLoop(word, size, chunk - 1, 0, FALSE, retry)
+    ELSE LET goOn(r, p, again) == WindowLoop(word, size, chunk - 1, r, p, again)
+         IN  CASE word[chunk] = "HIT"         -> goOn(run + 1, pending, retry)
+               [] word[chunk] = "HIT_PENDING" -> goOn(run + 1, TRUE, retry)
+               [] word[chunk] = "RETRY"       -> goOn(0, FALSE, TRUE)
+               [] word[chunk] = "MISS"        -> goOn(0, FALSE, retry)
 
 WindowFound(word, size) == WindowLoop(word, size, Len(word), 0, FALSE, FALSE)
 
@@ -93,7 +94,8 @@ EStar(groups, n) == Greatest({e \in 0..n : \A g \in DOMAIN groups : Serves(group
 
 Hybrid(groups, n) ==
     LET e == EStar(groups, n)
-    IN  IF \A g \in DOMAIN groups : All(groups[g].word, Need(groups[g], e), {"HIT"}) THEN e ELSE Again
+        all == \A g \in DOMAIN groups : All(groups[g].word, Need(groups[g], e), {"HIT"})
+    IN  IF all THEN e ELSE Again
 
 \* Found by lowering e to what one group can live with, group after group, until none lowers it.
 Lowered(group, e) == Greatest({d \in 0..e : Serves(group, d)})

@@ -264,16 +264,18 @@ Arrive(r) ==
 \* After a reset promotions are on hold until the slots are back, or for so long at most.
 OnHold == IF \E s \in Slots : slot[s].dropped THEN {TRUE, FALSE} ELSE {FALSE}
 
-PassIdle(r) ==      \* its own transfers are under way: it would wait for itself
+\* Its own transfers are under way: it asks for nothing, or it would wait for itself.
+PassIdle(r) ==
     /\ Busy(req[r])
     /\ req' = [req EXCEPT ![r].passed = TRUE]
-    /\ UNCHANGED <<slot, queue>>
+    /\ UNCHANGED <<slot, queue, polled>>
 
 PassAsks(r) ==
     LET me0   == [req[r] EXCEPT !.passed = TRUE]
         begin == IF me0.late THEN StopsWaiting(slot, r) ELSE [slot |-> slot, queue |-> queue]
         found == Scan(begin.slot, me0, r, 1, <<>>)
     IN  /\ ~Busy(req[r])
+        /\ polled' = TRUE
         /\ IF Unknown(found, r) # {}
            THEN /\ slot' = found.slot
                 /\ req' = [req EXCEPT ![r] = found.me]
@@ -283,15 +285,15 @@ PassAsks(r) ==
                     now == [slot |-> found.slot, me |-> found.me, claims |-> {}]
                 IN  \E way \in Reserved({now}, r, Elsewhere(found, r, e)) :
                       /\ slot' = way.slot
-                      /\ req' = [req EXCEPT ![r] = IF Answers(found, e)
-                                                    THEN [way.me EXCEPT !.phase = "found", !.end = e]
-                                                    ELSE way.me]
+                      /\ req' = [req EXCEPT ![r] =
+                                    IF Answers(found, e)
+                                    THEN [way.me EXCEPT !.phase = "found", !.end = e]
+                                    ELSE way.me]
                       /\ queue' = begin.queue \cup way.claims
 
 Pass(r) ==
     /\ req[r].phase = "waiting" /\ ~req[r].passed
     /\ PassIdle(r) \/ PassAsks(r)
-    /\ polled' = TRUE
     /\ UNCHANGED <<jobs, has, heard>>
 
 \* prepare_load, also with no keys: it reads its hit, and waits for nothing any more. What it
@@ -325,23 +327,31 @@ CompleteLoad(r) ==
     /\ req' = [req EXCEPT ![r] = Gone([@ EXCEPT !.reading = {}])]
     /\ UNCHANGED <<queue, jobs, has, heard, polled>>
 
-\* Slots for what was computed, from the front as far as they fit. What is here is skipped.
+\* Slots for what was computed, from the front as far as they fit. What is here is skipped, and
+\* stays for the rest of the call: it comes before what follows it. (Meanwhile it is pinned.)
 RECURSIVE Filled(_, _)
 Filled(ways, keys) ==
     IF keys = <<>> THEN ways
     ELSE LET k == Head(keys)
              after(way) ==
-                 IF Here(way.slot, k) \/ Available(way.slot) = 0 THEN {way}
-                 ELSE {[slot |-> sl, claims |-> way.claims \cup {ClaimOn(sl, k)}] :
-                           sl \in Taken(way.slot, k, NextWrite(k))}
+                 CASE Here(way.slot, k) ->
+                        {[way EXCEPT !.slot[SlotOf(way.slot, k)].pinned = TRUE]}
+                   [] ~Here(way.slot, k) /\ Available(way.slot) = 0 ->
+                        {way}
+                   [] OTHER ->
+                        {[slot |-> sl, claims |-> way.claims \cup {ClaimOn(sl, k)}] :
+                            sl \in Taken(way.slot, k, NextWrite(k))}
          IN  Filled(UNION {after(way) : way \in ways}, Tail(keys))
+
+SameWrite(b, c) == b.key = c.key /\ b.write = c.write
 
 PrepareStore(r) ==
     /\ Can("store")
     /\ req[r].phase = "running" /\ req[r].reading = {}
     /\ \E way \in Filled({[slot |-> slot, claims |-> {}]},
                          SubSeq(Prompt[r], req[r].end + 1, Len(Prompt[r]))) :
-          /\ slot' = way.slot
+          /\ slot' = [s \in Slots |->
+                        IF SameWrite(way.slot[s], slot[s]) THEN slot[s] ELSE way.slot[s]]
           /\ req' = [req EXCEPT ![r].phase = "storing", ![r].end = 0, ![r].filling = way.claims]
     /\ polled' = TRUE
     /\ UNCHANGED <<queue, jobs, has, heard>>
@@ -406,7 +416,8 @@ Preempt(r) ==
         /\ req[r].phase \in Live
         /\ slot' = waitless.slot
         /\ queue' = waitless.queue
-        /\ req' = [req EXCEPT ![r] = [Forgets(@) EXCEPT !.phase = "waiting", !.end = 0, !.preempted = TRUE]]
+        /\ req' = [req EXCEPT ![r] = [Forgets(@) EXCEPT !.phase = "waiting", !.end = 0,
+                                                        !.preempted = TRUE]]
         /\ UNCHANGED <<jobs, has, heard, polled>>
 
 (***************************************************************************)
@@ -453,11 +464,14 @@ Reset ==
                   ELSE Free]
     /\ UNCHANGED <<req, queue, jobs, has, heard, polled>>
 
+\* With a bound on deferrals, which counts them and the steps of writes, and here is reached at any
+\* moment: from now on a request reads a miss for whatever is not readable ...
 RequestLate(r) ==
     /\ Can("bound") /\ req[r].phase = "waiting" /\ ~req[r].late
     /\ req' = [req EXCEPT ![r].late = TRUE]
     /\ UNCHANGED <<slot, queue, jobs, has, heard, polled>>
 
+\* ... and nobody begins to wait for a write.
 WriteOld(s) ==
     /\ Can("bound") /\ Writing(slot[s]) /\ ~slot[s].old
     /\ slot' = [slot EXCEPT ![s].old = TRUE]
@@ -570,5 +584,6 @@ EmptyInv ==
         /\ \A r \in R : req[r] = [Blank EXCEPT !.phase = req[r].phase]
         /\ \A s \in Slots :
               \/ slot[s] = Free
-              \/ slot[s] = [Begun(slot[s].key, slot[s].write) EXCEPT !.ready = TRUE, !.bytes = slot[s].key]
+              \/ slot[s] = [Begun(slot[s].key, slot[s].write)
+                               EXCEPT !.ready = TRUE, !.bytes = slot[s].key]
 =============================================================================

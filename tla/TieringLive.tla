@@ -17,7 +17,7 @@
 (***************************************************************************)
 EXTENDS TieringProps
 
-StepsEnd == []<>~polled
+StepsEnd == []<>(~polled /\ \A r \in R : ~req[r].passed)
 PassesMade == \A r \in R : []<>~(req[r].phase = "waiting" /\ ~req[r].passed)
 LoadsEnd == \A s \in Slots : []<>(\A j \in Loads : \A c \in j.claims : c[1] # s)
 FillsEnd == \A r \in R : []<>(req[r].filling = {})

@@ -22,7 +22,9 @@ EXTENDS Tiering
 (***************************************************************************)
 Seeks(me) == me.phase \in {"waiting", "found"}
 UnderWay(sl, me, k) ==
-    \E s \in Slots : Writing(sl[s]) /\ ~sl[s].dropped /\ <<k, sl[s].write>> \in me.waits /\ sl[s].key = k
+    \E s \in Slots :
+        /\ Writing(sl[s]) /\ ~sl[s].dropped
+        /\ sl[s].key = k /\ <<k, sl[s].write>> \in me.waits
 RankOf(sl, me, k) ==
     CASE k \in me.settled                -> 0
       [] UnderWay(sl, me, k)              -> 1
@@ -48,7 +50,6 @@ DeferProp ==
 (* (A reset is the one thing that takes it from who only waits.)           *)
 (***************************************************************************)
 HeldBlock(b) == b.ready /\ ~b.dropped /\ (b.refs > 0 \/ b.pinned \/ b.waiters # <<>>)
-SameWrite(b, c) == b.key = c.key /\ b.write = c.write
 KeptProp ==
     [][\A s \in Slots : HeldBlock(slot[s]) => SameWrite(slot[s], slot'[s]) \/ Reset]_vars
 

@@ -114,10 +114,10 @@ class TieringMachine(TieringRules):
     def passes(self, s: TieringState, r: str) -> Iterator[TieringState]:
         """One pass: it is found how far the hit reaches, or the request is deferred."""
         me = self.known(s, r)._replace(passed=True)
-        s = s._replace(polled=True)
         if me.busy:
             yield self.replaced(s, r, me)
             return
+        s = s._replace(polled=True)
         if me.late:
             s = self.stops_waiting(s, r)
         slots, me, seen = self.scan(s, me, r)
@@ -210,10 +210,20 @@ class TieringMachine(TieringRules):
             ways = {after for way in ways for after in self._filled(s, way, key)}
         for way in ways:
             after = me._replace(phase="storing", end=0, filling=way.claims)
-            yield self.replaced(s, r, after)._replace(slot=way.slot, polled=True)
+            slots = tuple(
+                old if old[:2] == new[:2] else new
+                for old, new in zip(s.slot, way.slot, strict=True)
+            )
+            yield self.replaced(s, r, after)._replace(slot=slots, polled=True)
 
     def _filled(self, s: TieringState, way: _Way, key: str) -> Iterator[_Way]:
-        if self.holder(way.slot, key) is not None or not self.available(way.slot):
+        here = self.holder(way.slot, key)
+        if here is not None:
+            # It is skipped, and stays for the rest of the call.
+            skipped = way.slot[here - 1]._replace(pinned=True)
+            yield way._replace(slot=put(way.slot, here, skipped))
+            return
+        if not self.available(way.slot):
             yield way
             return
         for number, slots, write in self.taken(s, way.slot, key):

@@ -232,13 +232,17 @@ def ends_live(
 
 def _fair(m: TieringMachine, round_trip: Sequence[TieringState]) -> bool:
     """Whether everything that must happen again and again does so on the way round."""
-    ends: list[Callable[[TieringState], bool]] = [lambda s: not s.polled]
+    ends: list[Callable[[TieringState], bool]] = [_step_ended]
     for n in range(len(m.config.prompt)):
         ends += [partial(_pass_made, n), partial(_fill_ended, n)]
         if "preempt" in m.config.features:
             ends.append(partial(_read_ended, n))
     ends += [partial(_load_ended, number) for number in range(1, m.config.cap + 1)]
     return all(any(map(end, round_trip)) for end in ends)
+
+
+def _step_ended(s: TieringState) -> bool:
+    return not s.polled and not any(me.passed for me in s.req)
 
 
 def _pass_made(n: int, s: TieringState) -> bool:

@@ -324,10 +324,11 @@ def test_paragraphs_name_exactly_the_ids_that_refer_to_them() -> None:
 
 ELSEWHERE = {
     "Probe": "what follows from it alone; ProbeSpec is what the machine owes it",
-    "Tiering": "another machine",
-    "TieringProps": "another machine",
-    "TieringLive": "another machine",
-    "MCTiering": "another machine",
+    **{
+        module.stem: "another machine"
+        for module in TLA.glob("*.tla")
+        if module.stem.removeprefix("MC").startswith(("Tiering", "Scan"))
+    },
 }
 NOT_TRUE = {"WaitedForResolvedLive"}
 """Stated in order to be refuted."""
