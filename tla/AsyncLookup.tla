@@ -119,6 +119,7 @@ Swept(e) == [k \in K |-> IF e[k].phase = "RESOLVED" /\ e[k].waiters = {} THEN Ab
 (***************************************************************************)
 Joined(e, r, k) == IF e[k].phase = "ABSENT" THEN e ELSE [e EXCEPT ![k].waiters = @ \cup {r}]
 AfterDrain(e) == IF due THEN Drained(e, results) ELSE e
+JoinedThenDrained(r, k) == AfterDrain(Joined(entry, r, k))
 UnreadAfter == IF due THEN <<>> ELSE results
 
 Excuses(en, r) == en.waiters \ {r}
@@ -138,7 +139,7 @@ Reply(en, r) ==
 
 LookupOpen(r, k, reply) ==
     LET isnew == r \notin entry[k].waiters
-        seen  == AfterDrain(Joined(entry, r, k))
+        seen  == JoinedThenDrained(r, k)
         after == Looked(seen, r, k, isnew, NextGen(seen, UnreadAfter))
     IN  /\ shut = "open"
         /\ reply = Reply(after[k], r)

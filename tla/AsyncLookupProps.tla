@@ -202,10 +202,16 @@ ReplyProp == [][\A r \in R, k \in K, a \in Replies : Lookup(r, k, a) => Honest(r
 (***************************************************************************)
 (* Once the stop flag is set no batch is taken up.  (One whose flag was    *)
 (* read unset just before may still be called.)                            *)
+(* If shutdown need not give up waiting, every question that was sent is   *)
+(* answered when it returns.                                               *)
 (***************************************************************************)
 TakesUp == worker[1] = "idle" /\ worker'[1] = "read"
 
 StopProp == [][TakesUp => shut \in {"open", "sentinel"}]_vars
+
+AnsweredProp ==
+    [][shut = "sentinel" /\ shut' = "closed" =>
+        \A k \in K : entry[k].phase = "IN_FLIGHT" => AnswersTo(k) # {}]_vars
 
 (***************************************************************************)
 (* First in, first out: batches are taken up in the order in which they    *)

@@ -77,6 +77,13 @@ ForcedAgeIsYouth == Youth
 NeverAsksAgain(en, isnew) == FALSE
 
 (***************************************************************************)
+(* No bug: draining before the lookup joins. What comes with no waiter     *)
+(* stays until the next flush, so the lookup finds it either way. (vLLM    *)
+(* 0.33 drains first, and drops what has no waiter: drain_drops_orphans.)  *)
+(***************************************************************************)
+DrainedThenJoined(r, k) == Joined(AfterDrain(entry), r, k)
+
+(***************************************************************************)
 (* Made-up bugs, for properties that none of the known ones breaks: see    *)
 (* bites/.  A property that nothing can break says nothing.                *)
 (***************************************************************************)
@@ -85,6 +92,9 @@ NothingSwept(e) == e
 
 \* Shutdown drops verdicts too.
 NothingKept(e) == [k \in K |-> Absent]
+
+\* Shutdown does not wait for the worker.
+EndsAtOnce == shut \in {"sentinel", "flag"}
 
 \* The first lookup after a flush does not drain.
 AsBefore(e) == e
