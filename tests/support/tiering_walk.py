@@ -86,6 +86,7 @@ class RealTiers:
         )
         self.behind = False
         """Reports are out that the manager has not taken in."""
+        self._jobs: dict[Job, TransferJob] = {}
         self._end: dict[str, int] = {}
         self._reading: dict[str, LoadStoreSpec] = {}
         self._filling: dict[str, LoadStoreSpec] = {}
@@ -123,17 +124,25 @@ class RealTiers:
             "room": self.primary.available,
         }
 
-    def job(self, wanted: Job) -> TransferJob:
-        """The tier's job that the model's stands for."""
-        keys = {number(k) for k in wanted.keys}
-        [job] = [
-            job
-            for job in self.tier.jobs.values()
-            if job.is_promotion is (wanted.kind == "load")
-            and job.req_context.req_id == wanted.req
-            and set(job.keys) == keys
-        ]
-        return job
+    def went(self, before: TieringState, after: TieringState) -> None:
+        """The step that was made led there in the model: its new jobs are the tier's new jobs.
+
+        By kind, request and blocks alone a job is not known: a request that comes
+        again may have the same one twice.
+        """
+        for job in before.jobs - after.jobs:
+            del self._jobs[job]
+        taken = {real.job_id for real in self._jobs.values()}
+        for job in after.jobs - before.jobs:
+            keys = {number(k) for k in job.keys}
+            [self._jobs[job]] = [
+                real
+                for real in self.tier.jobs.values()
+                if real.job_id not in taken
+                and real.is_promotion is (job.kind == "load")
+                and real.req_context.req_id == job.req
+                and set(real.keys) == keys
+            ]
 
     # One method for each action
 
@@ -180,7 +189,7 @@ class RealTiers:
         made = {number(k) for k in good}
         if job.kind == "store":
             self.tier.holds |= made
-        self.tier.report(self.job(job), None if good == job.keys else made)
+        self.tier.report(self._jobs[job], None if good == job.keys else made)
         self.behind = True
 
     def _StepEnd(self, refused: frozenset[str]) -> None:
@@ -220,7 +229,7 @@ def visible(config: TieringConfig, s: TieringState) -> Seen:
 
 
 def same_call(label: Label) -> tuple[object, ...]:
-    """What makes two labels the same call: not how it went, nor how slots are numbered."""
+    """What makes labels of two machines the same call: not how it went, nor any numbers."""
     args = tuple((a.kind, a.req, a.keys) if isinstance(a, Job) else a for a in label.args)
     return label.action, args
 
