@@ -77,7 +77,7 @@ PhaseProp ==
 (* waited lets go; or when nobody waited, by a flush or by shutdown; or    *)
 (* because shutdown came before its answer.                                *)
 (***************************************************************************)
-KeptProp ==
+WantedProp ==
     [][\A k \in K : entry[k].phase # "ABSENT" /\ entry'[k].phase = "ABSENT" =>
         \/ entry[k].waiters = {} /\ (Flush \/ ShutdownEnd)
         \/ Waits(entry[k]) /\ AnswersTo(k) = {} /\ ShutdownEnd

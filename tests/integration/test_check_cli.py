@@ -195,7 +195,8 @@ def test_a_terminal_is_shown_how_far_it_is(tlc, folder, started):
     os.close(ours)
     code, out, _ = result(process)
     assert code == 0
-    assert b"1 of 2 done" in shown
+    assert b"0 of 2 done" in shown
+    assert b"2 of 2 done" in shown
     assert "\x1b" not in out
 
 
