@@ -27,15 +27,18 @@ Two rules explain most rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from kvtier.keys import OffloadKey
 from kvtier.request import ReqContext
 
 __all__ = [
     "TABLE",
+    "BatchObserver",
+    "BatchReport",
     "Guard",
     "LookupObserver",
     "LookupPhase",
@@ -271,3 +274,33 @@ class LookupObserver(Protocol):
 
     def on_transition(self, transition: Transition) -> None:
         """One transition of a wanted probe, just after it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One call of `batch_lookup`, or a batch that shutdown found without an answer."""
+
+    tier: str
+    scope: object
+    req_context: ReqContext
+    """The context that the back end was called with."""
+    keys: Sequence[OffloadKey]
+    generations: Sequence[int]
+    """Of the probes of `keys`, alongside."""
+    verdicts: Sequence[bool] | None
+    """One for each key; `None` if the call failed or never returned."""
+    failure: str | None
+    """Why there are no verdicts."""
+    posted: float
+    """When the batch was handed to the worker: seconds on the manager's clock, as below."""
+    began: float | None
+    """When the back end was called; `None` if shutdown came first or the call never returned."""
+    ended: float
+
+
+@runtime_checkable
+class BatchObserver(LookupObserver, Protocol):
+    """An observer that also sees the calls of the back end, all of them."""
+
+    def on_batch(self, report: BatchReport) -> None:
+        """A call has ended; its answers are applied right after this."""

@@ -31,7 +31,13 @@ from kvtier.request import ReqContext
 from kvtier.results import LookupResult, MissReason
 from kvtier.runtime import Runtime
 from kvtier.scans import KVGroup, longest_hit
-from kvtier.tiering import DeferReason, TieringOffloadingManager
+from kvtier.tiering import (
+    DeferReason,
+    PassReport,
+    Reports,
+    TieringObserver,
+    TieringOffloadingManager,
+)
 from kvtier.tiers.base import LoadStoreSpec
 
 __all__ = ["Engine", "Request", "Scheduler", "SchedulerCounts"]
@@ -108,6 +114,7 @@ class Scheduler:
     explained. At most `max_num_seqs` requests are in flight together, waiting
     ones included: each of those may ask questions and promote. Raises
     `UsageError` if it is below 1, or `groups` is empty or repeats an index.
+    `observer` is told of every pass.
     """
 
     def __init__(
@@ -118,6 +125,7 @@ class Scheduler:
         *,
         max_num_seqs: int,
         runtime: Runtime,
+        observer: TieringObserver | None = None,
     ) -> None:
         indices = [group.group_idx for group in groups]
         if not indices or len(set(indices)) < len(indices):
@@ -131,6 +139,7 @@ class Scheduler:
         self._engine = engine
         self._max_num_seqs = max_num_seqs
         self._runtime = runtime
+        self._reports = Reports(observer)
         self._queue: dict[str, _Sequence] = {}
         self._in_flight: dict[str, _Sequence] = {}
         self.counts = SchedulerCounts(hits=dict.fromkeys(manager.labels, 0))
@@ -227,9 +236,9 @@ class Scheduler:
 
     def _look_up(self, seq: _Sequence) -> None:
         """One pass of a waiting request and its end: admitted, or deferred for a reason."""
-        manager, ctx = self._manager, seq.ctx
+        manager, ctx, began = self._manager, seq.ctx, self._runtime.now()
         if manager.is_busy(ctx):
-            self._defer(ctx, {DeferReason.STORE})
+            self._defer(seq, {DeferReason.STORE}, 0, began)
             return
         read: dict[_Place, LookupResult] = {}
         open_probes: list[tuple[KVGroup, int]] = []
@@ -251,7 +260,7 @@ class Scheduler:
         by_prefixes = elsewhere(self._prefixes, end)
         while True:
             if any(chunk in group.need(end) for group, chunk in open_probes):
-                self._defer(ctx, {DeferReason.PROBE})
+                self._defer(seq, {DeferReason.PROBE}, end, began)
                 return
             while by_prefixes and by_prefixes[-1][0] >= end:
                 by_prefixes.pop()
@@ -267,18 +276,27 @@ class Scheduler:
         needed = self._needed(self._groups, end)
         pending = [place for place in needed if read[place] is not LookupResult.HIT]
         if pending:
-            self._defer(ctx, {manager.pending_reason(seq.key(place), ctx) for place in pending})
+            reasons = {manager.pending_reason(seq.key(place), ctx) for place in pending}
+            self._defer(seq, reasons, end, began)
         else:
             self._admit(seq, end, [seq.key(place) for place in needed])
+            self._report(seq, end, None, began)
 
     @staticmethod
     def _needed(groups: Sequence[KVGroup], end: int) -> list[_Place]:
         return sorted((chunk, group.group_idx) for group in groups for chunk in group.need(end))
 
-    def _defer(self, ctx: ReqContext, reasons: set[DeferReason]) -> None:
+    def _defer(self, seq: _Sequence, reasons: set[DeferReason], end: int, began: float) -> None:
         reason = min(reasons, key=_PRECEDENCE.index)
         self.counts.deferrals[reason] += 1
-        self._manager.defer(ctx, reason)
+        self._manager.defer(seq.ctx, reason)
+        self._report(seq, end, reason, began)
+
+    def _report(self, seq: _Sequence, end: int, deferred: DeferReason | None, began: float) -> None:
+        if self._reports.observer is not None:
+            blocks, now = len(seq.request.block_hashes), self._runtime.now()
+            report = PassReport(seq.ctx, blocks, end, deferred, began, now)
+            self._reports.tell(lambda observer: observer.on_pass(report))
 
     def _admit(self, seq: _Sequence, end: int, reused: list[OffloadKey]) -> None:
         seq.end = end

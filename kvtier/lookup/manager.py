@@ -27,12 +27,12 @@ from types import TracebackType
 from typing import Self
 
 from kvtier.keys import OffloadKey
-from kvtier.lifecycle import LookupObserver, LookupPhase
+from kvtier.lifecycle import BatchReport, LookupObserver, LookupPhase
 from kvtier.log import Log, shown
-from kvtier.lookup.entry import ABSENTEE, UNMARKED, LookupCounts, Snapshot
+from kvtier.lookup.entry import ABSENTEE, UNMARKED, LookupCounts, Question, Snapshot
 from kvtier.lookup.guards import LookupLimits
 from kvtier.lookup.table import LookupTable
-from kvtier.lookup.worker import LookupWorker
+from kvtier.lookup.worker import LookupWorker, Reply
 from kvtier.request import ReqContext
 from kvtier.results import MissReason
 from kvtier.runtime import Runtime, ThreadRuntime
@@ -70,7 +70,12 @@ class AsyncLookupManager(ABC):
         )
         runtime = runtime if runtime is not None else ThreadRuntime()
         self._now = runtime.now
-        self._worker = LookupWorker(f"kvtier-lookup-{tier}", self.batch_lookup, runtime)
+        self._reports_batches = self._table.reporter.sees_batches
+        self._worker = LookupWorker(
+            f"kvtier-lookup-{tier}", self.batch_lookup, runtime, timed=self._reports_batches
+        )
+        self._unanswered: dict[int, tuple[Question, float]] = {}
+        """Questions and when they were sent, by identity; kept only to be reported."""
         shared = type(self).probe_scope is AsyncLookupManager.probe_scope
         self._scope_of = None if shared else self.probe_scope
         # Where the lifecycle table says that a repeated lookup only reads, it is read here.
@@ -124,6 +129,8 @@ class AsyncLookupManager(ABC):
         self._table.sweep(now)
         questions = self._table.take_batch(now)
         if questions:
+            if self._reports_batches:
+                self._unanswered.update((id(question), (question, now)) for question in questions)
             self._worker.post(questions)
         if not self._table.closed:
             self._must_drain = True
@@ -138,6 +145,9 @@ class AsyncLookupManager(ABC):
         while (reply := self._worker.take()) is not None:
             question = reply.question
             keys = len(question.keys)
+            if self._reports_batches:
+                self._unanswered.pop(id(question), None)
+                self._report_batch(reply, reply.began)
             if reply.failure is not None:
                 _log.warning("lookup_error", tier=self.tier, keys=keys, error=reply.failure)
             for error in self._table.answer(question, reply.verdicts or [None] * keys, self._now()):
@@ -176,6 +186,11 @@ class AsyncLookupManager(ABC):
         self._worker.stop(timeout)
         self.drain_results()
         now = self._now()
+        for question, posted in self._unanswered.values():
+            unanswered = Reply(question, None, "no answer before shutdown")
+            unanswered.posted, unanswered.ended = posted, now
+            self._report_batch(unanswered, None)
+        self._unanswered.clear()
         self._table.sweep(now)
         self._table.close(now)
 
@@ -217,6 +232,23 @@ class AsyncLookupManager(ABC):
     def snapshot(self) -> Snapshot:
         """A copy of the table."""
         return self._table.snapshot()
+
+    def _report_batch(self, reply: Reply, began: float | None) -> None:
+        question = reply.question
+        self._table.reporter.batch(
+            BatchReport(
+                self.tier,
+                question.scope,
+                question.req_context,
+                question.keys,
+                question.generations,
+                reply.verdicts,
+                reply.failure,
+                reply.posted,
+                began,
+                reply.ended,
+            )
+        )
 
     def _observer_failed(self, error: Exception) -> None:
         _log.error("observer_dropped", tier=self.tier, error=shown(error))

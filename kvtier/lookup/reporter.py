@@ -1,10 +1,18 @@
-"""What an observer is told: the transitions of the probes that it wants, and nothing else."""
+"""What an observer is told: transitions of the probes that it wants, and calls of the back end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvtier.lifecycle import LookupObserver, LookupPhase, Outcome, Transition, Trigger
+from kvtier.lifecycle import (
+    BatchObserver,
+    BatchReport,
+    LookupObserver,
+    LookupPhase,
+    Outcome,
+    Transition,
+    Trigger,
+)
 from kvtier.lookup.entry import Entry
 from kvtier.request import ReqContext
 
@@ -24,8 +32,14 @@ class Reporter:
         """Requests whose probes are reported."""
         self._tier = tier
         self._observer = observer
+        self._batches = observer if isinstance(observer, BatchObserver) else None
         self._failed = failed
         self._seq = 0
+
+    @property
+    def sees_batches(self) -> bool:
+        """Whether the calls of the back end are to be timed and reported."""
+        return self._batches is not None
 
     def greet(self, req_context: ReqContext) -> None:
         """A request asks for the first time: is it wanted?"""
@@ -69,7 +83,16 @@ class Reporter:
         except Exception as error:
             self._drop(error)
 
+    def batch(self, report: BatchReport) -> None:
+        """A call of the back end has ended."""
+        if self._batches is None:
+            return
+        try:
+            self._batches.on_batch(report)
+        except Exception as error:
+            self._drop(error)
+
     def _drop(self, error: Exception) -> None:
-        self._observer = None
+        self._observer = self._batches = None
         if self._failed is not None:
             self._failed(error)

@@ -84,8 +84,8 @@ class LookupTable:
         self._counts = LookupCounts()
         self.closed = False
         self.held: dict[str, dict[OffloadKey, Entry]] = {}
-        self._reporter = Reporter(tier, observer, observer_failed)
-        self._report, self._wanted = self._reporter.report, self._reporter.wanted
+        self.reporter = Reporter(tier, observer, observer_failed)
+        self._report, self._wanted = self.reporter.report, self.reporter.wanted
         self._entries: dict[Hashable, dict[OffloadKey, Entry]] = {}
         self._batch: dict[int, Entry] = {}
         self._unclaimed: list[Entry] = []
@@ -126,7 +126,7 @@ class LookupTable:
             return False if entry is None else entry.verdict
         if mine is NOTHING_HELD:
             mine = self.held[req_id] = {}
-            self._reporter.greet(req_context)
+            self.reporter.greet(req_context)
         if entry is not None:
             mine[key] = entry
             entry.waiters += 1

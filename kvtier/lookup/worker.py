@@ -35,7 +35,7 @@ BatchLookup = Callable[[list[OffloadKey], ReqContext], Iterable[bool]]
 class Reply:
     """The answer to one `Question`: a verdict per key, or why there is none."""
 
-    __slots__ = ("failure", "question", "verdicts")
+    __slots__ = ("began", "ended", "failure", "posted", "question", "verdicts")
 
     def __init__(
         self, question: Question, verdicts: list[bool] | None, failure: str | None
@@ -43,20 +43,25 @@ class Reply:
         self.question = question
         self.verdicts = verdicts
         self.failure = failure
+        self.posted = self.began = self.ended = 0.0
+        """When it was asked, taken up and answered; 0 unless the worker is timed."""
 
 
 class LookupWorker:
-    """One lane that turns questions into replies."""
+    """One lane that turns questions into replies. `timed`: it notes when it did what."""
 
-    def __init__(self, name: str, batch_lookup: BatchLookup, runtime: Runtime) -> None:
+    def __init__(
+        self, name: str, batch_lookup: BatchLookup, runtime: Runtime, *, timed: bool = False
+    ) -> None:
         self._batch_lookup = batch_lookup
+        self._now = runtime.now if timed else _no_time
         self._replies: deque[Reply] = deque()
         self._lane = runtime.lane(name)
 
     def post(self, questions: list[Question]) -> None:
         """Ask these, in this order, after everything posted before."""
         for question in questions:
-            self._lane.post(partial(self._answer, question))
+            self._lane.post(partial(self._answer, question, self._now()))
 
     def take(self) -> Reply | None:
         """The oldest reply not yet taken, if there is one."""
@@ -69,9 +74,12 @@ class LookupWorker:
         """
         return self._lane.stop(timeout)
 
-    def _answer(self, question: Question) -> None:
+    def _answer(self, question: Question, posted: float) -> None:
         if not self._lane.stopping:
-            self._replies.append(self._ask(question))
+            began = self._now()
+            reply = self._ask(question)
+            reply.posted, reply.began, reply.ended = posted, began, self._now()
+            self._replies.append(reply)
 
     def _ask(self, question: Question) -> Reply:
         wanted = len(question.keys)
@@ -87,3 +95,7 @@ class LookupWorker:
             strange = next(verdict for verdict in verdicts if type(verdict) is not bool)
             return Reply(question, None, f"{shown(strange)} is not a bool")
         return Reply(question, verdicts, None)
+
+
+def _no_time() -> float:
+    return 0.0

@@ -14,7 +14,7 @@ What lives where:
 * `requests.py`: what is remembered about one request.
 * `jobs.py`: which jobs a tier owes a report for, and what a report may claim.
 * `secondaries.py`: the wall between the manager and the tiers' code.
-* `counts.py`: plain integers, always on.
+* `counts.py`: plain integers, always on. `reports.py`: what an observer is told.
 
 Three rules explain the rest.
 
@@ -40,12 +40,18 @@ from kvtier.tiering.counts import (
     TieringCounts,
 )
 from kvtier.tiering.manager import TieringOffloadingManager
+from kvtier.tiering.reports import JobOutcome, JobReport, PassReport, Reports, TieringObserver
 
 __all__ = [
     "DeferReason",
     "JobCounts",
+    "JobOutcome",
+    "JobReport",
+    "PassReport",
     "PromotionCounts",
+    "Reports",
     "StoreCounts",
     "TieringCounts",
+    "TieringObserver",
     "TieringOffloadingManager",
 ]

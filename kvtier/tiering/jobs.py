@@ -9,6 +9,7 @@ somebody wrong bytes (Dynamo 15079), the reverse costs one recomputation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -27,6 +28,8 @@ class OpenJob:
     transfer: TransferJob
     tier: int
     spec: LoadStoreSpec
+    submitted: float
+    """Seconds on the manager's clock."""
 
 
 class JobLedger:
@@ -44,10 +47,15 @@ class JobLedger:
         """Loads (or stores) that no report has ended yet."""
         return sum(job.transfer.is_promotion is promotions for job in self._open.values())
 
-    def open(self, tier: int, spec: LoadStoreSpec, is_promotion: bool, ctx: ReqContext) -> OpenJob:
+    def __iter__(self) -> Iterator[OpenJob]:
+        return iter(self._open.values())
+
+    def open(
+        self, tier: int, spec: LoadStoreSpec, is_promotion: bool, ctx: ReqContext, now: float
+    ) -> OpenJob:
         """Enter a job that is about to be submitted to tier number `tier`."""
         transfer = TransferJob(next(self._ids), spec.keys, spec.slots, is_promotion, ctx)
-        job = self._open[transfer.job_id] = OpenJob(transfer, tier, spec)
+        job = self._open[transfer.job_id] = OpenJob(transfer, tier, spec, now)
         self._counts_of(job).submitted += 1
         return job
 

@@ -24,6 +24,7 @@ from kvtier.runtime import Runtime
 from kvtier.tiering.counts import DeferReason, TieringCounts
 from kvtier.tiering.jobs import JobLedger, OpenJob
 from kvtier.tiering.promotions import Promotions
+from kvtier.tiering.reports import JobOutcome, JobReport, Reports, TieringObserver
 from kvtier.tiering.requests import RequestState
 from kvtier.tiering.secondaries import Secondaries
 from kvtier.tiers.base import (
@@ -54,6 +55,7 @@ class TieringOffloadingManager(OffloadingManager):
     `lookup_reports_pending`: `lookup` answers `HIT_PENDING`, as vLLM 0.33 does,
     instead of `RETRY` when it has started a promotion.
     `hold_limit`: seconds for which a reset may keep promotions on hold.
+    `observer` is told of every job that ended.
 
     Every method raises `UsageError`, and changes nothing, for a request that
     `on_new_request` has not announced or that has finished. To be read, not
@@ -70,6 +72,7 @@ class TieringOffloadingManager(OffloadingManager):
         deferral_bound: int | None = None,
         lookup_reports_pending: bool = False,
         hold_limit: float = 60.0,
+        observer: TieringObserver | None = None,
     ) -> None:
         slots = primary.num_blocks
         if headroom is None:
@@ -91,6 +94,7 @@ class TieringOffloadingManager(OffloadingManager):
         self._requests: dict[str, RequestState] = {}
         self._promotions = Promotions(primary, self._requests)
         self._jobs = JobLedger(self.counts)
+        self._reports = Reports(observer)
         self._polled = False
         self._closed = False
 
@@ -389,6 +393,8 @@ class TieringOffloadingManager(OffloadingManager):
         finally:
             self._polled = False
             self._poll()
+            for job in self._jobs:
+                self._report(job, 0, JobOutcome.OPEN)
 
     # Rules
 
@@ -466,9 +472,10 @@ class TieringOffloadingManager(OffloadingManager):
     def _submit(
         self, tier: int, spec: LoadStoreSpec, *, is_promotion: bool, ctx: ReqContext
     ) -> None:
-        job = self._jobs.open(tier, spec, is_promotion, ctx)
+        job = self._jobs.open(tier, spec, is_promotion, ctx, self._runtime.now())
         if not self._secondaries.submit(tier, job.transfer):
             self._jobs.refused(job)
+            self._report(job, 0, JobOutcome.RAISED)
             self._end(job, frozenset())
 
     def _poll(self) -> None:
@@ -479,7 +486,20 @@ class TieringOffloadingManager(OffloadingManager):
         for tier, report in self._secondaries.reports():
             ended = self._jobs.close(tier, report)
             if ended is not None:
-                self._end(*ended)
+                job, moved = ended
+                outcome = JobOutcome.FAILED if not moved else JobOutcome.PARTIAL
+                self._report(
+                    job, len(moved), JobOutcome.OK if len(moved) == len(job.spec) else outcome
+                )
+                self._end(job, moved)
+
+    def _report(self, job: OpenJob, moved: int, outcome: JobOutcome) -> None:
+        if self._reports.observer is not None:
+            now = self._runtime.now()
+            report = JobReport(
+                self.labels[job.tier], job.transfer, moved, outcome, job.submitted, now
+            )
+            self._reports.tell(lambda observer: observer.on_job(report))
 
     def _end(self, job: OpenJob, moved: frozenset[OffloadKey]) -> None:
         """Give back what `job` held. Its blocks in `moved` made it, the others did not."""

@@ -204,8 +204,8 @@ class _Injected(Reply):
 class _NotingWorker(LookupWorker):
     """Notes what was posted and what was taken."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
         self.posted: list[Question] = []
         self.taken: list[Reply] = []
 
