@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 SCOPE: Final = "kvtier"
-SCHEMA_URL: Final = "https://kvtier.dev/schemas/1.0.0"
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
+"""Of the conventions that `error.type` comes from; kvtier's own names are in `spec/telemetry/`."""
 
 # Spans. Those of a tier are followed by a blank and the tier's label.
 PROBE: Final = "probe"

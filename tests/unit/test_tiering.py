@@ -960,7 +960,7 @@ def test_a_report_is_read_as_promising_the_least(
 ) -> None:
     counts = TieringCounts()
     ledger = JobLedger(counts)
-    job = ledger.open(1, LoadStoreSpec(KEYS, (4, 5, 6), (7, 8, 9)), promotion, ctx("a"))
+    job = ledger.open(1, LoadStoreSpec(KEYS, (4, 5, 6), (7, 8, 9)), promotion, ctx("a"), 0.0)
     report = JobResult(job.transfer.job_id, success, named)  # type: ignore[arg-type]
     assert ledger.close(1, report) == (job, frozenset(moved))
     assert counts.protocol_errors == errors
@@ -982,8 +982,8 @@ def test_a_report_ends_only_a_job_that_its_tier_has() -> None:
     counts = TieringCounts()
     ledger = JobLedger(counts)
     spec = LoadStoreSpec(KEYS, (4, 5, 6), (7, 8, 9))
-    job = ledger.open(1, spec, True, ctx("a"))
-    refused = ledger.open(1, spec, True, ctx("a"))
+    job = ledger.open(1, spec, True, ctx("a"), 0.0)
+    refused = ledger.open(1, spec, True, ctx("a"), 0.0)
     ledger.refused(refused)
     ids = job.transfer.job_id, refused.transfer.job_id
     good = JobResult(ids[0], success=True)
