@@ -1,4 +1,4 @@
-"""The file behind `--log`."""
+"""The files behind `--log`, `--spans` and their like."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class LogFile(TextIOBase):
     with the first write, or at the end. If the run could not begin, which is to
     say that `BadInput` is raised inside, the file is as it was before, or not
     there. A write that fails does not disturb the run: it is kept as `error`.
-    Raises `BadInput` if the file cannot be opened.
+    Raises `BadInput`, which says `what` it is for, if the file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, what: str = "the log") -> None:
         self.path = path
         self.error: OSError | None = None
         self._is_new = not os.path.lexists(path)
@@ -53,7 +53,7 @@ class LogFile(TextIOBase):
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise BadInput(
-                str(path), f"cannot be written: {error.strerror}", "a file for the log"
+                str(path), f"cannot be written: {error.strerror}", f"a file for {what}"
             ) from error
 
     def write(self, text: str) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from io import StringIO, TextIOBase
 from pathlib import Path
 from threading import Timer
@@ -21,8 +23,17 @@ from structlog.typing import EventDict
 from kvtier.cli.logfile import LogFile, refuse_to_overwrite
 from kvtier.cli.options import Duration, NamedPath, Whole
 from kvtier.cli.signals import PROGRAM, Signals, let_go
+from kvtier.cli.spans import collector, tracing
 from kvtier.cli.summary import summary
-from kvtier.replay import LONGEST, POLICIES, FaultRates, ReplayConfig, ReplayReport, replaying
+from kvtier.errors import BadInput
+from kvtier.replay import (
+    LONGEST,
+    POLICIES,
+    FaultRates,
+    ReplayConfig,
+    ReplayReport,
+    replaying,
+)
 from kvtier.telemetry.logs import LineLogger, LoggingObserver, event_first, json_lines
 from kvtier.workload import Workload, open_workload
 
@@ -43,11 +54,33 @@ Examples:
   kvtier replay --faults corrupt=0.01,probe_error=0.01,load_error=0.01
       a back end that lies and fails: nothing wrong may be served
 
-Exit codes: 0 all laws hold; 1 a law is broken, or the log or the result cannot
-be written (which, on standard error); 2 bad input; 130 ended by Ctrl-C, 143 by
+  kvtier replay --concurrency 8 --spans spans.jsonl
+      trace every probe; then: kvtier validate spans.jsonl, kvtier timeline spans.jsonl
+
+Exit codes: 0 all laws hold; 1 a law is broken, or the log, the spans or the result
+cannot be written (which, on standard error); 2 bad input; 130 ended by Ctrl-C, 143 by
 SIGTERM, 129 by SIGHUP: the summary so far is printed. A second signal abandons
 what is still under way; the summary is printed all the same.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What is written besides the result."""
+
+    log: Path | None
+    spans: Path | None
+    otlp: str | None
+
+    def check(self, trace: Path | None) -> None:
+        """Raises `BadInput` if one would destroy the workload or the other."""
+        for path in (self.log, self.spans):
+            if path is not None and trace is not None:
+                refuse_to_overwrite(trace, path)
+        if self.log is not None and self.spans is not None:
+            log, spans = map(os.path.realpath, (self.log, self.spans))
+            if log == spans:
+                raise BadInput(str(self.spans), "is the log too", "a file of its own")
 
 
 def _faults(context: click.Context, option: click.Parameter, value: str | None) -> FaultRates:
@@ -133,6 +166,19 @@ def _faults(context: click.Context, option: click.Parameter, value: str | None) 
     type=NamedPath(),
     help="Write every transition of every probe to FILE, as JSON lines. What it held goes.",
 )
+@click.option(
+    "--spans",
+    "spans_path",
+    metavar="FILE",
+    type=NamedPath(),
+    help="Write a span for every stay of every probe in a phase, and more, to FILE, as OTLP "
+    "JSON lines, for `kvtier validate` and `kvtier timeline`. What it held goes.",
+)
+@click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send the spans to a collector, OTLP over HTTP; for example http://localhost:4318.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, not a summary.")
 @click.pass_context
 def replay_command(
@@ -150,6 +196,8 @@ def replay_command(
     limit: int | None,
     seed: int,
     log_path: Path | None,
+    spans_path: Path | None,
+    otlp: str | None,
     as_json: bool,
 ) -> int:
     """Drive a workload through scheduler, tiers and back ends, with real bytes.
@@ -175,10 +223,10 @@ def replay_command(
     )
     with Signals(is_last=context.find_root().obj == PROGRAM) as signals:
         try:
-            if log_path is not None and trace is not None:
-                refuse_to_overwrite(trace, log_path)
+            outputs = Outputs(log_path, spans_path, None if otlp is None else collector(otlp))
+            outputs.check(trace)
             workload = open_workload(trace, seed=seed, limit=limit)
-            return _run(config, workload, log_path, as_json, signals)
+            return _run(config, workload, outputs, as_json, signals)
         except KeyboardInterrupt:
             _say("interrupted")
             return 128 + next(iter(signals.numbers), signal.SIGINT)
@@ -187,41 +235,54 @@ def replay_command(
 def _run(
     config: ReplayConfig,
     workload: Workload,
-    log_path: Path | None,
+    outputs: Outputs,
     as_json: bool,
     signals: Signals,
 ) -> int:
     """Replay, say what was found, and then clean up, which may take long. The exit code."""
     with ExitStack() as stack:
-        log = None if log_path is None else stack.enter_context(LogFile(log_path))
+        log, spans = (
+            None if path is None else stack.enter_context(LogFile(path, what))
+            for path, what in ((outputs.log, "the log"), (outputs.spans, "the spans"))
+        )
         stack.enter_context(_messages_to(log))
         removing = stack.enter_context(_told_if_long())
         shown = stack.enter_context(ExitStack())
+        traced = stack.enter_context(ExitStack())
+        observers, deliveries = traced.enter_context(
+            tracing(spans, outputs.otlp, None if log is None else LoggingObserver(json_lines(log)))
+        )
         signals.begin()
         report = stack.enter_context(
             replaying(
                 config,
                 workload,
-                observer=None if log is None else LoggingObserver(json_lines(log)),
+                observers=observers,
                 progress=shown.enter_context(_progress_bar(len(workload))),
                 stop=signals.is_asked,
                 hurry=signals.is_urged,
             )
         )
         shown.close()
+        traced.close()
         signals.deliver()
+        files = [file for file in (log, spans) if file is not None]
         try:
-            if log is not None:
-                log.finish()
+            for file in files:
+                file.finish()
             _print(report, config, as_json)
             for law in report.violations:
                 _say(f"broken law: {law}")
-            if log is not None and log.error is not None:
-                _say(f"{log.path}: cannot be written: {log.error.strerror}")
+            for file in files:
+                if file.error is not None:
+                    _say(f"{file.path}: cannot be written: {file.error.strerror}")
+            for delivery in deliveries:
+                if delivery.lost:
+                    _say(f"{delivery.where}: did not take {delivery.lost} spans")
         finally:
             signals.clean_up()
             removing()
-    if log is not None and log.error is not None:
+    if any(file.error for file in files) or any(delivery.lost for delivery in deliveries):
         return 1
     if report.interrupted:
         return 128 + signals.numbers[0]

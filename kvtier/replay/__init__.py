@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from kvtier.lifecycle import LookupObserver
 from kvtier.replay.config import LONGEST, POLICIES, FaultRates, ReplayConfig
-from kvtier.replay.machine import Machine, assemble
+from kvtier.replay.machine import Machine, ReplayObservers, RequestObserver, assemble
 from kvtier.replay.report import ReplayReport, broken_laws
 from kvtier.request import ReqContext
 from kvtier.runtime import Runtime, ThreadRuntime
@@ -31,12 +30,15 @@ __all__ = [
     "POLICIES",
     "FaultRates",
     "ReplayConfig",
+    "ReplayObservers",
     "ReplayReport",
+    "RequestObserver",
     "broken_laws",
     "replay",
     "replaying",
 ]
 
+NOBODY = ReplayObservers()
 _POLL = 0.01
 """Seconds between two looks at what passes silently: a deadline, a wish to stop."""
 _LAST_CALL = 2.0
@@ -48,25 +50,24 @@ def replay(
     workload: Workload,
     runtime: Runtime | None = None,
     *,
-    observer: LookupObserver | None = None,
+    observers: ReplayObservers = NOBODY,
     progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
     hurry: Callable[[], bool] | None = None,
 ) -> ReplayReport:
     """Run `workload` on the machine that `config` describes.
 
-    `runtime`: time and threads (default: real ones). `observer` sees the
-    transitions of all probes of all tiers. `progress` is called with the number
-    of requests that have run whenever some have. `stop` is asked in every
-    step: once it says `True`, requests that have not ended are aborted, and the
-    report is about what was done. What is under way then gets some seconds to
-    end, until `hurry` says `True`.
+    `runtime`: time and threads (default: real ones). `observers`: who watches.
+    `progress` is called with the number of requests that have run whenever some
+    have. `stop` is asked in every step: once it says `True`, requests that have
+    not ended are aborted, and the report is about what was done. What is under way
+    then gets some seconds to end, until `hurry` says `True`.
 
     Raises `BadInput`, before anything has run, if a tier cannot be opened. What
     goes wrong with a back end during the run is counted, not raised.
     """
     run = replaying(
-        config, workload, runtime, observer=observer, progress=progress, stop=stop, hurry=hurry
+        config, workload, runtime, observers=observers, progress=progress, stop=stop, hurry=hurry
     )
     with run as report:
         return report
@@ -78,7 +79,7 @@ def replaying(
     workload: Workload,
     runtime: Runtime | None = None,
     *,
-    observer: LookupObserver | None = None,
+    observers: ReplayObservers = NOBODY,
     progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
     hurry: Callable[[], bool] | None = None,
@@ -88,9 +89,11 @@ def replaying(
     To remove them may take longer than the run, on a disk that discards what it frees.
     """
     runtime = ThreadRuntime() if runtime is None else runtime
-    with assemble(config, workload.model, runtime, observer) as machine:
+    with assemble(config, workload.model, runtime, observers) as machine:
         began = runtime.now()
-        interrupted = _drive(machine, iter(workload), config.concurrency, progress, stop or _no)
+        interrupted = _drive(
+            machine, iter(workload), config.concurrency, observers, progress, stop or _no
+        )
         patience = _LAST_CALL
         if interrupted and not _ended(machine, hurry or _no):
             patience = 0.0
@@ -125,21 +128,27 @@ def _drive(
     machine: Machine,
     prompts: Iterator[Prompt],
     concurrency: int,
+    observers: ReplayObservers,
     progress: Callable[[int], None] | None,
     stop: Callable[[], bool],
 ) -> bool:
     """Feed the scheduler until all is done; whether the run was stopped before that."""
     scheduler, waiting, runtime = machine.scheduler, machine.engine.waiting, machine.runtime
+    requests, after_step = observers.requests, observers.step
     prompt = next(prompts, None)
     while prompt is not None or not scheduler.idle:
         if stop():
             return True
         while prompt is not None and machine.in_flight() < concurrency:
             waiting[prompt.req_id] = None
-            scheduler.add(Request(ReqContext(prompt.req_id), prompt.block_hashes))
+            headers = None if requests is None else requests.begin(prompt.req_id)
+            ctx = ReqContext(prompt.req_id, trace_headers=headers)
+            scheduler.add(Request(ctx, prompt.block_hashes))
             prompt = next(prompts, None)
         before = len(waiting)
         scheduler.step()
+        if after_step is not None:
+            after_step()
         if len(waiting) < before:
             if progress is not None:
                 progress(scheduler.counts.requests - len(waiting))

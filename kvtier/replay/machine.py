@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from kvtier.errors import BadInput
 from kvtier.keys import Namespace, OffloadKey, make_offload_key
@@ -23,7 +24,7 @@ from kvtier.results import LookupResult
 from kvtier.runtime import Runtime
 from kvtier.scans import KVGroup
 from kvtier.scheduler import Request, Scheduler
-from kvtier.tiering import TieringOffloadingManager
+from kvtier.tiering import TieringObserver, TieringOffloadingManager
 from kvtier.tiers.base import LoadStoreSpec, SecondaryTierManager
 from kvtier.tiers.filesystem import remove_unused, root_of
 from kvtier.tiers.host import CPUOffloadingManager
@@ -31,13 +32,23 @@ from kvtier.tiers.registry import TierSetup, open_tier, split_spec
 from kvtier.tiers.store import BlockStore
 from kvtier.workload import PayloadStream
 
-__all__ = ["WINDOW", "Machine", "PretendEngine", "assemble"]
+__all__ = ["WINDOW", "Machine", "PretendEngine", "ReplayObservers", "RequestObserver", "assemble"]
 
 _ROUNDS = 5
 """Times that a folder is removed into which a write that is under way may still put something."""
 
 WINDOW = 8
 """Blocks that the sliding window group of a hybrid replay needs."""
+
+
+class RequestObserver(Protocol):
+    """Sees requests begin and end, and gives each the headers that its spans belong to."""
+
+    def begin(self, req_id: str) -> Mapping[str, str]:
+        """The request is added. What it returns are its `trace_headers`."""
+
+    def end(self, req_id: str) -> None:
+        """The request was computed, or given up."""
 
 
 class PretendEngine:
@@ -49,7 +60,8 @@ class PretendEngine:
     Computing takes as long as there is no room for the new blocks because those
     of earlier requests are still on their way into the tiers (`crowded`).
     Otherwise an engine that computes in no time would outrun any tier, and
-    little would ever be stored.
+    little would ever be stored. `ended` is called with the id of each request that
+    has been computed.
     """
 
     def __init__(
@@ -58,12 +70,14 @@ class PretendEngine:
         payload: PayloadStream,
         groups: Sequence[KVGroup],
         crowded: Callable[[], bool],
+        ended: Callable[[str], None],
     ) -> None:
         self._primary = primary
         self._slot = primary.view.slot
         self._payload = payload
         self._groups = groups
         self._crowded = crowded
+        self._ended = ended
         self._full_in = -1
         """The last step in which a request found no room: those behind it do not overtake it."""
         self.waiting: dict[str, None] = {}
@@ -90,6 +104,7 @@ class PretendEngine:
                 self._full_in = step
                 return False
         del self.waiting[request.ctx.req_id]
+        self._ended(request.ctx.req_id)
         return True
 
     def _new_blocks(self, request: Request) -> int:
@@ -113,6 +128,19 @@ class _CountingManager(TieringOffloadingManager):
     def locate(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         self.lookups += 1
         return super().locate(key, req_context)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayObservers:
+    """Who watches a replay. Nobody need."""
+
+    lookups: LookupObserver | None = None
+    """Sees the transitions of all probes of all tiers."""
+    tiering: TieringObserver | None = None
+    """Sees jobs and the scheduler's passes."""
+    requests: RequestObserver | None = None
+    step: Callable[[], None] | None = None
+    """Called after every step, between two calls of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +178,7 @@ class Machine:
 
 @contextmanager
 def assemble(
-    config: ReplayConfig, model: str, runtime: Runtime, observer: LookupObserver | None
+    config: ReplayConfig, model: str, runtime: Runtime, observers: ReplayObservers
 ) -> Iterator[Machine]:
     """The machine of `config`. Everything is shut down at the end; temporary files are removed.
 
@@ -190,7 +218,7 @@ def assemble(
                     label=f"{number}:{split_spec(spec)[0]}",
                     runtime=runtime,
                     deadline=config.deadline,
-                    observer=observer,
+                    observer=observers.lookups,
                     wrap=wrap,
                 )
                 tiers.append(open_tier(spec, setup))
@@ -202,6 +230,7 @@ def assemble(
             runtime=runtime,
             # With one request at a time nobody is kept from anything by what waits.
             headroom=0 if config.concurrency == 1 else None,
+            observer=observers.tiering,
         )
         groups = [KVGroup(0), KVGroup(1, WINDOW)] if config.hybrid else [KVGroup(0)]
         engine = PretendEngine(
@@ -209,11 +238,21 @@ def assemble(
             PayloadStream(config.seed, config.block_bytes),
             groups,
             crowded=lambda: manager.open_stores > 0,
+            ended=_nothing if observers.requests is None else observers.requests.end,
         )
         scheduler = Scheduler(
-            manager, groups, engine, max_num_seqs=config.concurrency, runtime=runtime
+            manager,
+            groups,
+            engine,
+            max_num_seqs=config.concurrency,
+            runtime=runtime,
+            observer=observers.tiering,
         )
         yield Machine(runtime, engine, primary, tuple(tiers), manager, scheduler)
+
+
+def _nothing(req_id: str) -> None:
+    pass
 
 
 @contextmanager

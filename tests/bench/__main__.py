@@ -22,7 +22,10 @@ import kvtier
 from tests.bench.lookups import lookup_results
 from tests.bench.measure import Result
 from tests.bench.replays import TRACE, replay_results
+from tests.bench.telemetry import telemetry_results
 from tests.peer.vllm_wheel import NEWEST, PeerUnavailable, load
+
+PARTS = ["lookups", "telemetry", "replay"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=41, help="samples of each side (default 41)")
-    parser.add_argument("--only", choices=["lookups", "replay"], help="leave the other out")
+    parser.add_argument("--only", choices=PARTS, help="leave the others out")
     parser.add_argument("--trace", type=Path, default=TRACE, help="what to replay")
     options = parser.parse_args(arguments)
 
@@ -63,14 +66,16 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _run(options: argparse.Namespace, skipped: list[str]) -> Iterator[Result]:
-    if options.only != "replay":
+    if options.only in (None, "lookups"):
         try:
             peer = load()
         except PeerUnavailable as error:
             peer = None
             skipped.append(f"the comparison with vLLM: {error}")
         yield from lookup_results(peer, f"vLLM {NEWEST}", options.rounds)
-    if options.only != "lookups":
+    if options.only in (None, "telemetry"):
+        yield from telemetry_results(options.rounds)
+    if options.only in (None, "replay"):
         if options.trace.is_file():
             yield from replay_results(options.trace)
         else:

@@ -16,7 +16,7 @@ from kvtier.lookup import AsyncLookupManager
 from kvtier.request import ReqContext
 from tests.bench.measure import Clocks, Result, Spread, in_turn
 
-__all__ = ["Shape", "lookup_results"]
+__all__ = ["TYPICAL", "Asked", "Shape", "Side", "lookup_results"]
 
 PER_SAMPLE = 4096
 """About so many lookups go into one sample."""
@@ -95,14 +95,14 @@ class BackEnd:
 class Side:
     """One of the two managers with its back end."""
 
-    def __init__(self, base: Any) -> None:
+    def __init__(self, base: Any, **settings: Any) -> None:
         self.back_end = back_end = BackEnd()
 
         class Manager(base):  # type: ignore[misc]
             def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> list[bool]:
                 return back_end(keys)
 
-        self.manager = Manager("1:bench")
+        self.manager = Manager("1:bench", **settings)
         self._serials = count()
 
     def asked(self, shape: Shape, steps: int) -> Iterator[list[Asked]]:

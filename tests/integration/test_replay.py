@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from kvtier.errors import BadInput, UsageError
 from kvtier.keys import Namespace, make_offload_key
-from kvtier.replay import FaultRates, ReplayConfig, ReplayReport, broken_laws, replay, replaying
+from kvtier.replay import (
+    FaultRates,
+    ReplayConfig,
+    ReplayObservers,
+    ReplayReport,
+    broken_laws,
+    replay,
+    replaying,
+)
 from kvtier.replay.faults import FaultyStore
 from kvtier.replay.machine import PretendEngine, remove_folder
 from kvtier.request import ReqContext
@@ -189,7 +197,9 @@ def test_an_engine_that_computes_in_no_time_does_not_outrun_the_tiers():
 
 def test_a_request_that_needs_little_room_does_not_overtake_one_that_waits_for_much():
     primary = CPUOffloadingManager(num_blocks=4, block_bytes=1)
-    engine = PretendEngine(primary, PayloadStream(0, 1), [KVGroup(0)], crowded=lambda: True)
+    engine = PretendEngine(
+        primary, PayloadStream(0, 1), [KVGroup(0)], crowded=lambda: True, ended=print
+    )
     primary.prepare_store(KEYS[:3], CTX)  # on their way: one slot is left
     large, small = (Request(ReqContext(str(n)), [bytes([n, i]) for i in range(n)]) for n in (2, 1))
     for request in (large, small):
@@ -393,7 +403,7 @@ def report_and_log(seed: int) -> tuple[str, str]:
         BUSY,
         python_topics(limit=60),
         VirtualRuntime(seed),
-        observer=LoggingObserver(json_lines(stream)),
+        observers=ReplayObservers(LoggingObserver(json_lines(stream))),
     )
     return json.dumps(report.as_json()), stream.getvalue()
 
