@@ -127,7 +127,7 @@ class MetricsObserver:
             return
         if target is _PENDING:
             self._born[transition.tier, transition.scope, transition.key] = transition.time
-        elif target is not _IN_FLIGHT and source is not _RESOLVED:
+        elif target is not _IN_FLIGHT:
             born = self._born.pop((transition.tier, transition.scope, transition.key), None)
             if born is not None and target is _RESOLVED:
                 if len(self._durations) < QUEUE_LIMIT:

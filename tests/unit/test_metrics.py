@@ -234,6 +234,16 @@ def test_a_probe_lasts_from_its_birth_to_its_verdict() -> None:
     assert counted(point) == {0.25: 1, 0.5: 1}
 
 
+def test_who_joins_does_not_make_a_probe_younger() -> None:
+    measured = Measured()
+    measured.lookups.lookup(K, A)
+    measured.lookups.runtime.advance(0.5)
+    measured.lookups.lookup(K, B)
+    measured.round(seconds=0.25)
+    (point,) = measured.collect()[names.PROBE_DURATION].values()
+    assert (point.count, point.sum) == (1, 0.75)
+
+
 def test_outcomes_have_durations_of_their_own_and_a_question_asked_again_another() -> None:
     with quiet():
         measured = Measured(fails)
@@ -389,16 +399,27 @@ def test_a_reader_may_collect_while_lookups_go_on() -> None:
     reader = threading.Thread(target=collect)
     reader.start()
     for n in range(300):
-        # Each tier makes rows of its own, so that the dictionary grows all the time.
-        measured.observer.on_transition(
-            Transition(
-                *(n, 0.0, f"{n}:t", None, K, 1, LookupPhase.ABSENT, LookupPhase.PENDING),
-                *(Trigger.JOIN, Outcome.ASKED, 1, "a"),
-            )
-        )
         measured.round((key(n), A))
     stop.set()
     reader.join()
     assert failures == []
     (point,) = measured.collect()[names.PROBE_DURATION].values()
     assert point.count == 300
+
+
+def test_a_row_that_comes_up_while_rows_are_read_is_no_trouble() -> None:
+    measured = Measured()
+    measured.round((K, A))
+    observer = measured.observer
+    for read in (observer._transitions, observer._probe_count, observer._lookups):
+        rows = iter(read(api.CallbackOptions()))
+        next(rows)
+        before = len(observer._rows)
+        observer.on_transition(
+            Transition(
+                *(1, 0.0, f"{before}:new", None, K, 1, LookupPhase.ABSENT, LookupPhase.PENDING),
+                *(Trigger.JOIN, Outcome.ASKED, 1, "a"),
+            )
+        )
+        assert len(observer._rows) == before + 1
+        list(rows)
