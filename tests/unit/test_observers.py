@@ -10,13 +10,14 @@ import pytest
 import structlog
 
 from kvtier.errors import UsageError
-from kvtier.keys import make_offload_key
+from kvtier.keys import OffloadKey, make_offload_key
 from kvtier.lifecycle import LookupPhase, Outcome, Transition, Trigger
 from kvtier.lookup.manager import AsyncLookupManager
 from kvtier.request import ReqContext
 from kvtier.runtime import VirtualRuntime
 from kvtier.telemetry.logs import LoggingObserver, json_lines
 from kvtier.telemetry.recording import RecordingObserver
+from tests.support.lookups import HandRuntime, ScriptedLookups, key, quiet
 
 KEY = make_offload_key(b"\xab" * 32, 1)
 P = LookupPhase
@@ -141,6 +142,145 @@ def test_without_a_logger_of_its_own_it_logs_to_structlogs():
     assert [(event["event"], event["log_level"], event["seq"]) for event in events] == [
         ("probe.in_flight", "info", 9)
     ]
+
+
+# -- logging: whose trace it is --------------------------------------------------------------
+
+TRACES = {
+    "r1": ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"),
+    "r2": ("1" * 32, "2" * 16),
+}
+
+
+def traced(name: str) -> ReqContext:
+    """A request that came with the headers of its trace."""
+    trace_id, span_id = TRACES[name]
+    return ReqContext(name, None, {"traceparent": f"00-{trace_id}-{span_id}-01"})
+
+
+class Logged:
+    """Lookups that a test moves by hand, their log, and the observer that writes it."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        self.observer = LoggingObserver(json_lines(self.stream))
+        self.lookups = ScriptedLookups(HandRuntime(), observer=self.observer)
+
+    def round(self, *asked: tuple[OffloadKey, ReqContext]) -> None:
+        for k, context in asked:
+            self.lookups.lookup(k, context)
+        self.lookups.flush()
+        self.lookups.step_worker()
+        self.lookups.drain_results()
+
+    def lines(self) -> list[tuple[str, str | None, tuple[str, str] | None]]:
+        """Trigger, request and ids of every line."""
+        found = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        assert all(("trace_id" in line) == ("span_id" in line) for line in found)
+        return [
+            (
+                line["trigger"],
+                line.get("request"),
+                (line["trace_id"], line["span_id"]) if "trace_id" in line else None,
+            )
+            for line in found
+        ]
+
+    @property
+    def kept(self) -> int:
+        traces = self.observer._traces
+        return len(traces._requests) + len(traces._probes)
+
+
+def test_an_event_has_the_ids_of_the_request_whose_call_it_was_else_of_the_one_that_asked():
+    log = Logged()
+    log.round((KEY, traced("r1")), (KEY, traced("r2")), (KEY, ReqContext("r3")))
+    for name in ("r1", "r2", "r3"):
+        log.lookups.cleanup(name)
+    assert log.lines() == [
+        ("join", "r1", TRACES["r1"]),
+        ("join", "r2", TRACES["r2"]),
+        ("join", "r3", None),
+        ("send", None, TRACES["r1"]),
+        ("answer", None, TRACES["r1"]),
+        ("release", "r1", TRACES["r1"]),
+        ("release", "r2", TRACES["r2"]),
+        ("release", "r3", None),
+    ]
+
+
+def test_a_request_that_lets_go_of_several_probes_has_its_ids_in_every_release():
+    log = Logged()
+    log.round((key(1), traced("r1")), (key(2), traced("r1")), (key(3), traced("r1")))
+    log.lookups.cleanup("r1")
+    assert log.lines()[-3:] == [("release", "r1", TRACES["r1"])] * 3
+
+
+def test_who_asks_again_is_who_asked():
+    with quiet():
+        log = Logged()
+        log.lookups.answer = lambda keys: []
+        log.round((KEY, traced("r1")))
+        log.round((KEY, traced("r2")))
+        log.round((KEY, ReqContext("r3")))
+    assert [(trigger, ids) for trigger, _, ids in log.lines()] == [
+        *((trigger, TRACES["r1"]) for trigger in ("join", "send", "answer")),
+        *((trigger, TRACES["r2"]) for trigger in ("join", "send", "answer")),
+        *((trigger, None) for trigger in ("join", "send", "answer")),
+    ]
+
+
+def test_a_request_comes_again_with_other_headers():
+    log = Logged()
+    log.round((KEY, traced("r1")))
+    log.lookups.cleanup("r1")
+    again = ReqContext("r1", None, traced("r2").trace_headers)
+    log.round((KEY, again))
+    log.lookups.cleanup("r1")
+    log.round((KEY, ReqContext("r1")))
+    assert {ids for _, _, ids in log.lines()[:4]} == {TRACES["r1"]}
+    assert {ids for _, _, ids in log.lines()[4:8]} == {TRACES["r2"]}
+    assert {ids for _, _, ids in log.lines()[8:]} == {None}
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"traceparent": "nonsense"}, {"other": "x"}])
+def test_without_usable_headers_there_are_no_ids(headers):
+    log = Logged()
+    log.round((KEY, ReqContext("r1", None, headers)))
+    assert {ids for _, _, ids in log.lines()} == {None}
+    assert log.kept == 0
+
+
+def test_ids_of_one_tier_outlive_the_release_in_another():
+    log = Logged()
+    other = transition(tier="2:other", trigger=Trigger.RELEASE, req_id="r1", target=P.ABSENT)
+    log.observer.wants(traced("r1"), "2:other")
+    log.round((KEY, traced("r1")))
+    log.observer.on_transition(other)
+    log.lookups.cleanup("r1")
+    assert log.lines()[-1] == ("release", "r1", TRACES["r1"])
+
+
+def test_what_is_kept_for_ids_is_forgotten_when_requests_let_go():
+    log = Logged()
+    for number in range(50):
+        context = ReqContext(f"r{number}", None, traced("r1").trace_headers)
+        log.round((key(number), context), (key(number + 1), context))
+        log.lookups.lookup(key(1000 + number), context)  # abandoned
+        log.lookups.cleanup(f"r{number}")
+        assert log.kept <= 1  # the one that let go last
+    log.lookups.lookup(KEY, ReqContext("last"))
+    assert log.kept == 0
+
+
+def test_shutdown_forgets_whom_nothing_is_left_to_release():
+    log = Logged()
+    for number in range(10):
+        context = ReqContext(f"r{number}", None, traced("r1").trace_headers)
+        log.lookups.lookup(key(number), context)
+    log.lookups.shutdown()
+    assert [ids for trigger, _, ids in log.lines() if trigger == "close"] == [TRACES["r1"]] * 10
+    assert log.kept == 0
 
 
 # -- with a real manager -------------------------------------------------------------------
