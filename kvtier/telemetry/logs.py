@@ -12,7 +12,6 @@ from collections.abc import Hashable
 from typing import Any, Protocol
 
 import structlog
-from opentelemetry.context import Context
 from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -91,7 +90,7 @@ class _Traces:
         """A request asks a tier for the first time."""
         self._let_go(None)
         if req_context.trace_headers:
-            context = TraceContextTextMapPropagator().extract(req_context.trace_headers, Context())
+            context = TraceContextTextMapPropagator().extract(req_context.trace_headers)
             span = get_current_span(context).get_span_context()
             if span.is_valid:
                 ids = format_trace_id(span.trace_id), format_span_id(span.span_id)

@@ -278,9 +278,12 @@ def test_shutdown_forgets_whom_nothing_is_left_to_release():
     for number in range(10):
         context = ReqContext(f"r{number}", None, traced("r1").trace_headers)
         log.lookups.lookup(key(number), context)
+    log.observer.wants(traced("r2"), "2:other")
     log.lookups.shutdown()
     assert [ids for trigger, _, ids in log.lines() if trigger == "close"] == [TRACES["r1"]] * 10
-    assert log.kept == 0
+    assert log.kept == 1
+    log.observer.on_transition(transition(tier="2:other", trigger=Trigger.JOIN, req_id="r2"))
+    assert log.lines()[-1] == ("join", "r2", TRACES["r2"])
 
 
 # -- with a real manager -------------------------------------------------------------------
