@@ -270,7 +270,7 @@ def _counts(stay: Stay) -> Iterator[tuple[str, Value]]:
 
 
 def _kind(tier: str) -> SpanKind:
-    return SpanKind.INTERNAL if tier.partition(":")[2] in _LOCAL_TYPES else SpanKind.CLIENT
+    return SpanKind.INTERNAL if tier.rpartition(":")[2] in _LOCAL_TYPES else SpanKind.CLIENT
 
 
 def _batch_error(report: BatchReport) -> str | None:
