@@ -20,6 +20,7 @@ from kvtier.cli.check import check_command
 from kvtier.cli.model import model_command
 from kvtier.cli.prove import prove_command
 from kvtier.cli.replay import replay_command
+from kvtier.cli.timeline import timeline_command
 from kvtier.errors import BadInput, KvtierError, MissingTool
 
 __all__ = ["main"]
@@ -76,6 +77,7 @@ def main(context: click.Context) -> None:
     kvtier check                       the TLA+ models, in TLC
     kvtier model                       the same machine, explored in plain Python
     kvtier prove                       its invariants, proved for any size
+    kvtier timeline spans.jsonl        its spans, as a page to look at
     kvtier COMMAND --help              all that a command can be told
     """
     if context.invoked_subcommand is None:
@@ -86,3 +88,4 @@ main.add_command(replay_command)
 main.add_command(check_command)
 main.add_command(model_command)
 main.add_command(prove_command)
+main.add_command(timeline_command)
