@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import sys
 import zlib
 from pathlib import Path
@@ -24,13 +23,10 @@ def open_export(path: Path, expected: str) -> io.BufferedReader:
             raise BadInput("-", "standard input is closed", expected)
         return io.BufferedReader(io.FileIO(os.dup(sys.stdin.fileno())), BUFFER)
     try:
-        file = io.BufferedReader(io.FileIO(path), BUFFER)
+        raw = io.FileIO(path)
     except ValueError as error:  # a zero byte in the name
         raise BadInput(str(path), f"is no path: {error}", expected) from error
-    if stat.S_ISDIR(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise BadInput(str(path), "is a directory", expected)
-    return file
+    return io.BufferedReader(raw, BUFFER)
 
 
 class Gunzip(io.RawIOBase):
