@@ -10,18 +10,28 @@ import ast
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import kvtier
+from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupPhase, Outcome, Trigger
+from kvtier.request import ReqContext
 from kvtier.telemetry import names
-from kvtier.tiering import DeferReason, JobOutcome
+from kvtier.telemetry.requests import RequestSpans
+from kvtier.telemetry.spans import SpanObserver
+from kvtier.tiering import DeferReason, JobOutcome, JobReport, PassReport
+from kvtier.tiers.base import TransferJob
 from tests.port.schema import problems
+from tests.support.lookups import HandRuntime, ScriptedLookups, ctx, key, quiet
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "spec" / "telemetry"
@@ -191,18 +201,24 @@ def test_no_two_names_are_one() -> None:
 
 
 def spelled(source: str) -> set[str]:
-    """Names of the registry that stand in a program as literals."""
+    """Names of the registry that stand in a program as literals, and what looks like one."""
     ours = {name for name in NAMES if name.startswith("kvtier.")}
     rooms = {name.split(".")[1] for name in ours}
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            parts = node.value.split(".")
-            if node.value in ours or (
-                len(parts) > 2 and parts[0] == "kvtier" and parts[1] in rooms
-            ):
-                found.add(node.value)
+            match node.value.split("."):
+                case ["kvtier", room, _, *_] if room in rooms and not is_module(node.value):
+                    found.add(node.value)
+                case _ if node.value in ours:
+                    found.add(node.value)
     return found
+
+
+def is_module(name: str) -> bool:
+    """Whether a logger could have this name."""
+    path = Path(kvtier.__file__).parents[1].joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def modules_with_names() -> dict[str, set[str]]:
@@ -232,4 +248,142 @@ def test_no_way_to_spell_a_name_is_overlooked(line: str) -> None:
 
 
 def test_a_logger_and_a_sentence_are_no_names() -> None:
-    assert spelled('_log = Log("kvtier.lookup")\n"""See kvtier.probe.seq there."""') == set()
+    loggers = [f"Log({name!r})" for name in ("kvtier.lookup", "kvtier.telemetry.spans")]
+    assert spelled("\n".join([*loggers, '"""See kvtier.probe.seq there."""'])) == set()
+
+
+# -- the registry and the spans that are made ----------------------------------------------------
+
+
+def spans_of_every_kind() -> list[ReadableSpan]:
+    """Probes that end in every way, some only partly known; batches, jobs and passes."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    a, b = ctx("a", "some tenant"), ctx("b", "some tenant")
+    headers = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-00"}
+    unsampled = ReqContext("u", a.kv_transfer_params, headers)
+    requests = RequestSpans(provider, lambda: 1)
+    requests.begin("a")
+    requests.close()
+    with quiet(), SpanObserver(provider, thread=False) as spans:
+        settings: dict[str, Any] = {"verdict_lifetime": 5.0, "deadline": 4.0}
+        lookups = ScriptedLookups(HandRuntime(), observer=spans, **settings)
+
+        def answer(how: Callable[[list[OffloadKey]], list[bool]]) -> None:
+            lookups.answer = how
+            lookups.flush()
+            lookups.step_worker()
+            lookups.drain_results()
+
+        # Hit and miss; the one is joined and forced, the other expires and outlives its deadline.
+        for number in (1, 2):
+            lookups.lookup(key(number), a)
+            lookups.lookup(key(number), b)
+        answer(lambda keys: [True, False])
+        lookups.lookup(key(1), ctx("c", "some tenant"))
+        lookups.mark_miss([key(1)])
+        lookups.runtime.advance(6.0)
+        lookups.lookup(key(2), b)
+        lookups.runtime.advance(4.0)
+        lookups.lookup(key(2), b)
+        lookups.flush()
+        lookups.mark_hit([key(2)], b)
+        lookups.lookup(key(2), b)
+        answer(lambda keys: [False])
+        # Failed, asked again, and excused until that is answered.
+        lookups.lookup(key(3), a)
+        answer(lambda keys: [])
+        lookups.cleanup("b")
+        lookups.lookup(key(3), b)
+        lookups.lookup(key(3), a)
+        lookups.flush()
+        lookups.lookup(key(3), a)
+        answer(lambda keys: [True])
+        # Known from the middle on: while pending, while in flight, with a verdict.
+        lookups.lookup(key(4), unsampled)
+        answer(lambda keys: [True])
+        lookups.lookup(key(5), unsampled)
+        lookups.flush()
+        lookups.lookup(key(6), unsampled)
+        for number in (4, 5, 6):
+            lookups.lookup(key(number), a)
+        # Abandoned, and open at the end: pending, in flight, with a verdict.
+        lookups.lookup(key(7), ctx("d", "some tenant"))
+        lookups.cleanup("d")
+        lookups.flush()
+        lookups.lookup(key(8), a)
+        spans.pump()
+        for load in (True, False):
+            job = TransferJob(1, (key(1),), (0,), load, a)
+            for outcome in JobOutcome:
+                spans.on_job(JobReport("1:test", job, 1, outcome, 0.0, 1.0))
+        for reason in (None, *DeferReason):
+            spans.on_pass(PassReport(a, 2, 1, reason, 0.0, 1.0))
+    return list(exporter.get_finished_spans())
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, list[ReadableSpan]]:
+    """By the name in the registry."""
+    found: dict[str, list[ReadableSpan]] = {}
+    for span in spans_of_every_kind():
+        name, _, tier = span.name.partition(" ")
+        found.setdefault(f"{name} {{kvtier.tier}}" if tier else name, []).append(span)
+    return found
+
+
+def test_every_kind_of_span_is_made_and_no_other(made: dict[str, list[ReadableSpan]]) -> None:
+    assert made.keys() == SPANS.keys()
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_a_span_has_the_attributes_that_the_registry_says(
+    name: str, made: dict[str, list[ReadableSpan]]
+) -> None:
+    group = SPANS[name]
+    for span in made[name]:
+        attributes = dict(span.attributes or {})
+        assert attributes.keys() <= set(references(group))
+        for one in group["attributes"]:
+            if needed(one["requirement_level"], attributes):
+                assert one["ref"] in attributes, f"{span.name} {attributes}"
+        for attribute, value in attributes.items():
+            assert fits(attribute, value), f"{attribute}={value!r}"
+        kinds = {group["span_kind"], group["annotations"]["kvtier"].get("local_kind")}
+        assert span.kind.name.lower() in kinds
+
+
+def needed(level: str | dict[str, str], attributes: dict[str, Any]) -> bool:
+    """Whether an attribute must be there. Conditions other than `unless` are not decided here."""
+    if isinstance(level, str):
+        return level == "required"
+    condition = level.get("conditionally_required", "")
+    flags = {flag for flag in (names.OPEN, names.TRUNCATED) if flag.split(".")[-1] in condition}
+    return condition.startswith("unless") and bool(flags) and not flags & attributes.keys()
+
+
+def fits(attribute: str, value: object) -> bool:
+    if attribute in OTHERS:
+        return isinstance(value, str)
+    kind = ATTRIBUTES[attribute]["type"]
+    if isinstance(kind, dict):
+        return value in members(attribute)
+    return type(value) is {"string": str, "int": int, "double": float, "boolean": bool}[kind]
+
+
+def test_every_attribute_is_on_some_span_that_may_have_it(
+    made: dict[str, list[ReadableSpan]],
+) -> None:
+    never = {names.DISCARDED_ANSWERS}  # only from a worker that breaks its word
+    for name, group in SPANS.items():
+        seen = {attribute for span in made[name] for attribute in span.attributes or {}}
+        assert set(references(group)) - seen - never == set(), name
+
+
+def test_links_have_the_attributes_that_the_notes_say(made: dict[str, list[ReadableSpan]]) -> None:
+    for name, group in SPANS.items():
+        said = set(re.findall(r"`(kvtier\.[a-z_.]+)`", group.get("note", "")))
+        links = [set(link.attributes or {}) for span in made[name] for link in span.links]
+        assert all(found == said for found in links), name
+        assert bool(links) == ("links" in group["annotations"]["kvtier"]), name
