@@ -1207,16 +1207,9 @@ class Counting(SimpleSpanProcessor):
         self.ended += 1
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_each_birth_is_a_probe_and_each_end_of_a_stay_a_span_whatever_happens(seed):
+def wander(seed: int, observer: Any, between: Any, *, steps: int = 1500) -> None:
+    """Calls of every kind, drawn with `seed`, on a manager that is shut down at the end."""
     rng = random.Random(seed)
-    recorder = RecordingObserver()
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    counting = Counting(exporter)
-    provider.add_span_processor(counting)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    observer = SpanObserver(provider, observer_id="o", epoch_ns=EPOCH, thread=False)
     runtime = VirtualRuntime(seed)
 
     class Random(AsyncLookupManager):
@@ -1227,14 +1220,11 @@ def test_each_birth_is_a_probe_and_each_end_of_a_stay_a_span_whatever_happens(se
 
     with quiet():
         lookups = Random(
-            "1:test",
-            runtime=runtime,
-            observer=CompositeObserver(recorder, observer),
-            deadline=0.05,
-            verdict_lifetime=0.1,
+            "1:test", runtime=runtime, observer=observer, deadline=0.05, verdict_lifetime=0.1
         )
-        for _ in range(1500):
-            asker = ctx(f"r{rng.randrange(4)}")
+        for _ in range(steps):
+            number = rng.randrange(4)
+            asker = traced(f"r{number}", number + 1, sampled=number > 0)
             match rng.randrange(9):
                 case 0 | 1 | 2 | 3:
                     lookups.lookup(key(rng.randrange(3)), asker)
@@ -1250,8 +1240,32 @@ def test_each_birth_is_a_probe_and_each_end_of_a_stay_a_span_whatever_happens(se
                 case 8:
                     lookups.mark_hit([key(rng.randrange(3))], asker)
             if rng.random() < 0.1:
-                observer.pump()
+                between()
         lookups.shutdown()
+
+
+def ends_stay(t: Transition) -> bool:
+    if t.source is LookupPhase.ABSENT:
+        return False
+    marked = t.outcome in (Outcome.FORCED_HIT, Outcome.FORCED_MISS)
+    return marked or t.source is not t.target
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_birth_is_a_probe_and_each_end_of_a_stay_a_span_whatever_happens(seed):
+    recorder = RecordingObserver()
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    counting = Counting(exporter)
+    provider.add_span_processor(counting)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    class Wanting(SpanObserver):
+        def wants(self, req_context, tier):
+            return super().wants(ReqContext(req_context.req_id), tier)
+
+    observer = Wanting(provider, observer_id="o", epoch_ns=EPOCH, thread=False)
+    wander(seed, CompositeObserver(recorder, observer), observer.pump)
     observer.close()
     assert counting.started == counting.ended == len(exporter.get_finished_spans())
     spans = [
@@ -1263,17 +1277,79 @@ def test_each_birth_is_a_probe_and_each_end_of_a_stay_a_span_whatever_happens(se
     check_parents(spans)
     seen = recorder.transitions
     births = [t.seq for t in seen if t.target is LookupPhase.PENDING is not t.source]
-    marks = (Outcome.FORCED_HIT, Outcome.FORCED_MISS)
-    ends = [
-        t.seq
-        for t in seen
-        if t.source is not LookupPhase.ABSENT and (t.source is not t.target or t.outcome in marks)
-    ]
+    ends = [t.seq for t in seen if ends_stay(t)]
     assert len(births) > 50
     assert sorted(attributes(s)[names.SEQ] for s in spans if s.name not in STAYS) == births
     assert sorted(attributes(s)[names.SEQ] for s in spans if s.name in STAYS) == ends
     told = Counter(attributes(s)[names.OUTCOME] for s in spans if s.name in STAYS)
-    assert told == Counter(t.outcome.value for t in seen if t.seq in set(ends))
+    assert told == Counter(t.outcome.value for t in seen if ends_stay(t))
+
+
+class Truth:
+    """The stays that there were, from all transitions."""
+
+    def __init__(self, seen: Sequence[Transition]) -> None:
+        self.opened: dict[int, tuple[LookupPhase, int, float]] = {}
+        """By the number that ended it: phase, number and time of its beginning."""
+        self.ended: dict[tuple[bytes, int], int] = {}
+        """By key and the number that began it: the number that ended it."""
+        self.verdicts: dict[int, bool] = {}
+        """By the number that began it."""
+        under_way: dict[bytes, tuple[LookupPhase, int, float]] = {}
+        for t in seen:
+            if t.key in under_way and ends_stay(t):
+                self.opened[t.seq] = under_way.pop(t.key)
+                self.ended[t.key, self.opened[t.seq][1]] = t.seq
+            if t.target is not LookupPhase.ABSENT and t.key not in under_way:
+                under_way[t.key] = (t.target, t.seq, t.time)
+                if t.target is LookupPhase.RESOLVED:
+                    self.verdicts[t.seq] = t.outcome in (Outcome.HIT, Outcome.FORCED_HIT)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_told_is_true_although_records_are_lost_and_requests_left_out(seed):
+    recorder = RecordingObserver()
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    observer = SpanObserver(provider, observer_id="o", epoch_ns=EPOCH, limit=12, thread=False)
+    wander(seed, CompositeObserver(recorder, observer), observer.pump, steps=3000)
+    observer.close()
+    assert observer.lost > 50
+    truth = Truth(recorder.transitions)
+    told = set()
+    whole = 0
+    spans = [span for span in exporter.get_finished_spans() if span.name.startswith("probe")]
+    probes = {ids(span): span for span in spans if span.name not in STAYS}
+    generations = Counter(attributes(span)[names.GENERATION] for span in probes.values())
+    assert set(generations.values()) == {1}
+    for span in spans:
+        has = attributes(span)
+        if span.name not in STAYS:
+            continue
+        assert span.parent is not None
+        assert (span.parent.trace_id, span.parent.span_id) in probes
+        opened: Any = has.get(names.OPENED_SEQ)
+        ended: Any = has.get(names.SEQ)
+        if ended is not None:
+            phase, began, time = truth.opened[ended]
+            assert has[names.PHASE_FROM] == phase.name.lower()
+            assert opened in (began, None)
+            assert (opened is None) == (names.TRUNCATED in has)
+            stay = ended
+            if opened is not None:
+                whole += 1
+                assert span.start_time == EPOCH + round(time * 1e9)
+        else:
+            assert has[names.OPEN] is True
+            if opened is None:
+                continue
+            stay = truth.ended.get((bytes.fromhex(has[names.KEY]), opened), -opened)
+        assert stay not in told
+        told.add(stay)
+        if names.VERDICT in has:
+            assert has[names.VERDICT] == truth.verdicts[opened]
+    assert whole > 50
 
 
 def test_two_tiers_of_one_observer_are_told_apart():
