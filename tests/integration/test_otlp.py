@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import otlp_json
 from opentelemetry.exporter.otlp.json.file import FileSpanExporter
@@ -65,7 +65,7 @@ def life_of_a_probe(provider: TracerProvider) -> None:
 
 
 class Collector(BaseHTTPRequestHandler):
-    received: list[ExportTraceServiceRequest]
+    received: ClassVar[list[ExportTraceServiceRequest]]
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
@@ -87,7 +87,7 @@ def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
     """Its address and what it has received."""
 
     class Handler(Collector):
-        received = []
+        received = []  # noqa: RUF012
         timeout = 5
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
