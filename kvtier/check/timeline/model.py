@@ -134,8 +134,9 @@ def arranged(spans: Iterable[Span]) -> Timeline:
             told[place] = [bar]
             lanes.setdefault(_lane_of(probe, "probe"), []).append(bar)
     _name_verdicts(stays, told, probes)
-    _draw_arrows([bar for bars in lanes.values() for bar in bars], told)
-    return Timeline(_in_order(lanes), len(probes), drawn, repeats, others)
+    ordered = _in_order(lanes)
+    _draw_arrows([bar for lane in ordered for row in lane.rows for bar in row], told)
+    return Timeline(ordered, len(probes), drawn, repeats, others)
 
 
 def text(value: Any) -> str:
@@ -185,6 +186,12 @@ def _tick(link: Link) -> Tick:
     return Tick(told, text(link.attributes.get(names.REQUEST_ID)))
 
 
+def _when(bar: Bar) -> tuple[Any, ...]:
+    """Stays that took no time come in the order of a life; the id makes it one order."""
+    rank = list(_STAYS).index(bar.span.name) if bar.span.name in _STAYS else 0
+    return bar.start, bar.end, rank, bar.span.span_id
+
+
 # Stays and their probes
 
 _Families = dict[tuple[str, str], list[Bar]]
@@ -193,7 +200,7 @@ _Families = dict[tuple[str, str], list[Bar]]
 
 def _families(stays: Sequence[Bar], probes: Mapping[tuple[str, str], Span]) -> _Families:
     found: _Families = {}
-    for bar in sorted(stays, key=lambda bar: (bar.start, bar.end)):
+    for bar in sorted(stays, key=_when):
         place = bar.span.trace_id, bar.span.parent_id or ""
         if place in probes:
             bar.probe = probes[place]
@@ -287,7 +294,7 @@ def _call_of(stay: Bar, asked: Sequence[tuple[int, Bar]]) -> Bar | None:
 def _in_order(lanes: Mapping[tuple[Any, ...], list[Bar]]) -> list[Lane]:
     found = []
     for place, bars in lanes.items():
-        bars.sort(key=lambda bar: (bar.start, bar.end))
+        bars.sort(key=_when)
         if place == (False, SCHEDULER):
             rank: tuple[Any, ...] = (0,)
             lane = Lane("", "scheduler passes", False, _rows(bars))
