@@ -14,8 +14,12 @@ from collections.abc import Callable
 from enum import Enum
 from inspect import getsource
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from kvtier.lifecycle import TABLE, LookupPhase, Outcome, Trigger
+from kvtier.resources import resource_folder
 from kvtier.results import MissReason
 from kvtier.tiering import DeferReason
 from kvtier.tiers.memory import MemoryStore
@@ -66,6 +70,84 @@ def source(thing: type) -> str:
     return f"```python\n{getsource(thing).rstrip()}\n```"
 
 
+def registry(name: str) -> list[dict[str, Any]]:
+    """The groups in one file of `spec/telemetry/`."""
+    text = (resource_folder("spec") / "telemetry" / f"{name}.yaml").read_text()
+    groups: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
+    return groups
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def telemetry_spans() -> str:
+    """Every span and what it hangs on."""
+    lines = [row("span", "kind", "parent", "links", "covers"), row(*["---"] * 5)]
+    for group in registry("spans"):
+        about = group["annotations"]["kvtier"]
+        name = about["name"].replace("kvtier.", "")
+        kind = group["span_kind"].upper()
+        if "local_kind" in about:
+            kind += f" ({about['local_kind'].upper()} for a tier of this machine)"
+        told = " ".join((group["brief"], *group.get("note", "").split()))
+        lines.append(row(f"`{name}`", kind, about.get("parent", ""), about.get("links", ""), told))
+    return "\n".join(lines)
+
+
+PROBE_SPANS = ["probe", "probe.pending", "probe.in_flight", "probe.resolved"]
+
+
+def telemetry_attributes() -> str:
+    """Every attribute with its type and what it is on."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for group in registry("spans"):
+        for one in group["attributes"]:
+            users[one["ref"]].append(group["annotations"]["kvtier"]["name"].partition(" ")[0])
+    linked = " ".join(group.get("note", "") for group in registry("spans"))
+    measured = {one["ref"] for group in registry("metrics") for one in group["attributes"]}
+
+    def found_on(name: str) -> str:
+        spans = users[name]
+        on = [f"`{span}`" for span in spans]
+        if spans[:4] == PROBE_SPANS:
+            on[:4] = ["`probe`", "its stays"]
+        elif spans[:3] == PROBE_SPANS[1:]:
+            on[:3] = ["stays"]
+        on += ["links"] * (f"`{name}`" in linked) + ["metrics"] * (name in measured)
+        return ", ".join(on)
+
+    lines = []
+    for group in registry("attributes"):
+        lines += [f"**{group['display_name']}**", ""]
+        lines += [row("attribute", "type", "on", ""), row(*["---"] * 4)]
+        for one in group["attributes"]:
+            kind = one["type"]
+            if isinstance(kind, dict):
+                kind = ", ".join(f"`{member['value']}`" for member in kind["members"])
+            told = " ".join((one["brief"], *one.get("note", "").split()))
+            lines.append(row(f"`{one['id']}`", kind, found_on(one["id"]), told))
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def telemetry_metrics() -> str:
+    """Every metric with its attributes."""
+    lines = [row("metric", "instrument", "unit", "attributes", ""), row(*["---"] * 5)]
+    for group in registry("metrics"):
+        told = " ".join((f"{group['brief']}.", *group.get("note", "").split()))
+        lines.append(
+            row(
+                f"`{group['metric_name']}`",
+                group["instrument"],
+                group["unit"],
+                ", ".join(f"`{one['ref']}`" for one in group["attributes"]),
+                told,
+            )
+        )
+    return "\n".join(lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "lifecycle-diagram": lifecycle_diagram,
     "lifecycle-table": lifecycle_table,
@@ -74,6 +156,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "miss-reasons": lambda: members(MissReason, "reason"),
     "defer-reasons": lambda: members(DeferReason, "reason"),
     "memory-store": lambda: source(MemoryStore),
+    "telemetry-spans": telemetry_spans,
+    "telemetry-attributes": telemetry_attributes,
+    "telemetry-metrics": telemetry_metrics,
 }
 
 
