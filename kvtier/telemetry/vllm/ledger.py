@@ -44,7 +44,7 @@ class _Probe:
 
     def __init__(self, generation: int, phase: LookupPhase, known: set[str], waiters: int) -> None:
         self.generation = generation
-        """vLLM's."""
+        """Counted from 1; vLLM's own is one less."""
         self.phase = phase
         self.known = known
         """Waiters whose joining is told, or is past telling."""
@@ -73,39 +73,46 @@ class Ledger:
 
     def born(self, births: Iterable[tuple[float, Triple]]) -> None:
         """These probes were asked for, at these times."""
+        known = self._wanted
         for now, (key, context, generation) in births:
             req_id = context.req_id
-            if self._wants(req_id, context):
-                probe = self._probes[key] = _Probe(generation, _ABSENT, {req_id}, 1)
+            wanted = known.get(req_id)
+            if self._wants(req_id, context) if wanted is None else wanted:
+                probe = self._probes[key] = _Probe(generation + 1, _ABSENT, {req_id}, 1)
                 self._tell(key, probe, Trigger.JOIN, _PENDING, Outcome.ASKED, now, req_id)
 
-    def joined(self) -> None:
-        """Some requests may have joined probes since the last look."""
+    def joined(self, req_id: str | None = None) -> None:
+        """This request, or any, may have joined probes since the last look."""
         req_keys: dict[str, set[OffloadKey]] = self._manager._req_keys
-        sizes = list(map(len, req_keys.values()))
-        if sizes == self._sizes:
-            return
-        self._sizes = sizes
         held = self._held
-        grown = [req_id for req_id, keys in req_keys.items() if len(keys) != held.get(req_id)]
-        now = self._clock()
-        for req_id in grown:
-            keys = req_keys[req_id]
-            held[req_id] = len(keys)
-            if self._wants(req_id):
+        if req_id is not None:
+            grown = [req_id] if len(req_keys.get(req_id, ())) != held.get(req_id, 0) else []
+        else:
+            sizes = list(map(len, req_keys.values()))
+            if sizes == self._sizes:
+                return
+            self._sizes = sizes
+            grown = [one for one, keys in req_keys.items() if len(keys) != held.get(one)]
+        now = self._clock() if grown else 0.0
+        for one in grown:
+            keys = req_keys[one]
+            held[one] = len(keys)
+            if self._wants(one):
                 for key in keys:
-                    self._join(key, req_id, grown, now)
+                    self._join(key, one, grown, now)
             elif self._probes:
                 for key in keys & self._probes.keys():
-                    self._join(key, req_id, grown, now)
+                    self._join(key, one, grown, now)
 
     # -- seen of a call ----------------------------------------------------------------------
 
     def sent(self, batch: Iterable[Triple], now: float) -> None:
         """A flush handed this to the worker."""
+        if not self._probes:
+            return
         for key, _, generation in batch:
             probe = self._probes.get(key)
-            if probe is not None and probe.generation == generation:
+            if probe is not None and probe.generation == generation + 1:
                 self._tell(key, probe, Trigger.SEND, _IN_FLIGHT, Outcome.SENT, now)
 
     def called(self, call: Call) -> None:
@@ -176,7 +183,7 @@ class Ledger:
             # now is still to come.
             phase = LookupPhase[state.phase.name]
             known = state.request_ids.difference(grown)
-            probe = self._probes[key] = _Probe(state.generation, phase, known, len(known))
+            probe = self._probes[key] = _Probe(state.generation + 1, phase, known, len(known))
         probe.known.add(req_id)
         probe.waiters = min(probe.waiters + 1, len(state.request_ids))
         self._tell(key, probe, Trigger.JOIN, probe.phase, Outcome.JOINED, now, req_id)
@@ -185,7 +192,7 @@ class Ledger:
         self, key: OffloadKey, probe: _Probe, generation: int, found: bool, now: float
     ) -> None:
         phase = self._phase(key, probe)
-        if probe.generation != generation or probe.phase is not _IN_FLIGHT:
+        if probe.generation != generation + 1 or probe.phase is not _IN_FLIGHT:
             self._tell(key, probe, Trigger.ANSWER, probe.phase, Outcome.DISCARDED, now)
         elif phase is not _IN_FLIGHT:
             if found:
@@ -215,7 +222,7 @@ class Ledger:
     def _phase(self, key: OffloadKey, probe: _Probe) -> LookupPhase:
         """Where this generation is in the manager."""
         state = self._manager._lookup_state.get(key)
-        if state is None or state.generation != probe.generation:
+        if state is None or state.generation + 1 != probe.generation:
             return _ABSENT
         return LookupPhase[state.phase.name]
 
@@ -240,7 +247,7 @@ class Ledger:
                 self._tier,
                 None,
                 key,
-                probe.generation + 1,
+                probe.generation,
                 source,
                 target,
                 trigger,
@@ -251,16 +258,13 @@ class Ledger:
         )
 
     def _report(self, call: Call) -> BatchReport:
-        verdicts = None
-        if call.failure is None and call.answers is not None:
-            verdicts = [bool(answer) for answer in call.answers[: len(call.keys)]]
         return BatchReport(
             self._tier,
             None,
             _adapted(call.req_context),
             call.keys,
-            [0 if generation is None else generation + 1 for generation in call.generations],
-            verdicts,
+            call.generations,
+            call.answers if call.failure is None else None,
             call.failure,
             call.posted,
             call.began,

@@ -31,31 +31,42 @@ _clock = time.monotonic
 
 
 class _Births(list[Triple]):
-    """vLLM's list of new questions, which also notes when each was added."""
+    """vLLM's list of new questions, which also notes when each was added.
 
-    __slots__ = ("lock", "read", "successor", "times")
+    It can be given up while vLLM is adding to it on another thread: whoever comes second
+    sees what the other did. So `append` needs no lock as long as it is not given up.
+    """
+
+    __slots__ = ("_lock", "_read", "_successor", "_times")
 
     def __init__(self, triples: list[Triple], lock: threading.RLock) -> None:
         super().__init__(triples)
-        self.lock = lock
-        self.times = [_clock()] * len(triples)
-        self.read = 0
-        """How many have been told of."""
-        self.successor: list[Triple] | None = None
-        """The plain list that has taken this one's place."""
+        self._lock = lock
+        self._read = 0
+        self._successor: list[Triple] | None = None
+        self._times = [_clock()] * len(triples)
 
     def append(self, triple: Triple) -> None:
-        with self.lock:
-            if self.successor is not None:
-                self.successor.append(triple)
-            else:
-                self.times.append(_clock())
-                super().append(triple)
+        self._times.append(_clock())
+        list.append(self, triple)
+        if self._successor is not None:
+            with self._lock:
+                if triple not in self._successor:
+                    self._successor.append(triple)
 
     def news(self) -> list[tuple[float, Triple]]:
-        """Those that were added since the last call of this."""
-        since, self.read = self.read, len(self)
-        return list(zip(self.times[since:], self[since:], strict=True))
+        """Those that were added since the last call of this, and when."""
+        since, self._read = self._read, len(self)
+        if self._read == since:
+            return []
+        # Another thread may have noted a time and be about to add what it belongs to.
+        return list(zip(self._times[since:], self[since:], strict=False))
+
+    def give_up(self) -> list[Triple]:
+        """A plain list in place of this one. To be called with the lock held."""
+        self._successor = successor = list[Triple]()
+        successor.extend(self)
+        return successor
 
 
 class ManagerTracing:
@@ -154,7 +165,7 @@ class ManagerTracing:
         self._ours.clear()
         births = getattr(manager, "_lookup_batch", None)
         if isinstance(births, _Births):
-            manager._lookup_batch = births.successor = list(births)
+            manager._lookup_batch = births.give_up()
 
     def _give_up(self, error: Exception) -> None:
         _log.error("the probes of %s are traced no more", self._name, exc_info=error)
@@ -195,16 +206,16 @@ class ManagerTracing:
             try:
                 return self._own["mark_miss"](keys, *args, **kwargs)
             finally:
-                self._safely(lambda: self._ledger.marked(keys))
+                self._safely(self._marked, keys)
 
     def cleanup(self, req_id: str, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            self._safely(self._look)
+            self._safely(self._look, req_id)
             keys = self._manager._req_keys.get(req_id, ())
             try:
                 return self._own["cleanup"](req_id, *args, **kwargs)
             finally:
-                self._safely(lambda: self._ledger.released(req_id, keys))
+                self._safely(self._released, req_id, keys)
 
     def shutdown(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -230,9 +241,10 @@ class ManagerTracing:
 
     # -- looking -----------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _look(self, req_id: str | None = None) -> None:
+        """At what was born, and at who joined: this request, or any."""
         self._ledger.born(self._births.news())
-        self._ledger.joined()
+        self._ledger.joined(req_id)
 
     def _drained(self) -> None:
         settled = self._calls.settled
@@ -249,6 +261,12 @@ class ManagerTracing:
         if self._manager._lookup_batch is not self._births:
             self._births = _Births(self._manager._lookup_batch, self._lock)
             self._manager._lookup_batch = self._births
+
+    def _marked(self, keys: list[OffloadKey]) -> None:
+        self._ledger.marked(keys)
+
+    def _released(self, req_id: str, keys: Collection[OffloadKey]) -> None:
+        self._ledger.released(req_id, keys)
 
     def _shut_down(self) -> None:
         self._look()

@@ -36,14 +36,14 @@ class Call:
     """One call of `batch_lookup`."""
 
     keys: list[OffloadKey]
-    generations: list[int | None]
-    """Of the probes of `keys`; `None`: a key that nobody was known to ask for."""
+    generations: list[int]
+    """Of the probes of `keys`, counted from 1; 0: nobody is known to have asked."""
     req_context: Any
     posted: float
     began: float
     ended: float
     answers: list[Any] | None = None
-    """What was read of the answer."""
+    """What was read of the answer; once the call is settled, verdicts."""
     failure: str | None = None
 
 
@@ -67,7 +67,7 @@ class Calls:
         """The worker was given its next item."""
         self.settle()
         self._posted = posted
-        self._generations = {key: generation for key, _, generation in item or ()}
+        self._generations = {key: generation + 1 for key, _, generation in item or ()}
 
     def settle(self, death: BaseException | None = None) -> None:
         """What the last call came to is known now."""
@@ -76,6 +76,8 @@ class Calls:
             if death is not None:
                 call.failure = f"{WORKER_DIED}: {shown(death)}"
                 call.ended = time.monotonic()
+            if call.answers is not None:
+                call.answers = [bool(answer) for answer in call.answers[: len(call.keys)]]
             self.settled.append(call)
 
     def __call__(
@@ -84,7 +86,7 @@ class Calls:
         if threading.get_ident() != self._worker:
             return self._batch_lookup(keys, req_context, *args, **kwargs)
         self.settle()
-        generations = [self._generations.get(key) for key in keys]
+        generations = [self._generations.get(key, 0) for key in keys]
         now = time.monotonic()
         call = Call(list(keys), generations, req_context, self._posted, now, now)
         self._current = call
