@@ -21,6 +21,7 @@ from kvtier.cli.model import model_command
 from kvtier.cli.prove import prove_command
 from kvtier.cli.replay import replay_command
 from kvtier.cli.timeline import timeline_command
+from kvtier.cli.validate import validate_command
 from kvtier.errors import BadInput, KvtierError, MissingTool
 
 __all__ = ["main"]
@@ -77,6 +78,7 @@ def main(context: click.Context) -> None:
     kvtier check                       the TLA+ models, in TLC
     kvtier model                       the same machine, explored in plain Python
     kvtier prove                       its invariants, proved for any size
+    kvtier validate spans.jsonl        its spans, held to the spec
     kvtier timeline spans.jsonl        its spans, as a page to look at
     kvtier COMMAND --help              all that a command can be told
     """
@@ -89,3 +91,4 @@ main.add_command(check_command)
 main.add_command(model_command)
 main.add_command(prove_command)
 main.add_command(timeline_command)
+main.add_command(validate_command)

@@ -25,8 +25,11 @@ __all__ = ["KEPT", "Checked", "Violation", "Watch", "check_spans"]
 KEPT: Final = 10_000
 """So many violations are told one by one, the first by file and line; all are counted."""
 
-Watch = Callable[[int, int], None]
-"""Told now and then how many bytes of the files were read, and of how many."""
+Watch = Callable[[SpanFile | None], None]
+"""Told now and then how a file is being read; at last `None`: they are read, and are judged."""
+
+_OFTEN = 2**20
+"""Bytes between two times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ def check_spans(
             _read(file, number, store, watch)
         if not any(file.spans for file in files):
             raise no_spans(files)
+        if watch is not None:
+            watch(None)
         store.sort_out()
         for row in store:
             judge.add(row)
@@ -148,6 +153,6 @@ def _read(file: SpanFile, number: int, store: RowStore, watch: Watch | None) -> 
             file.note(span.line, f"{span.name}: ends before it begins")
         if row.generation or row.kind >= Kind.BATCH:
             store.add(row)
-        if watch is not None and file.position != told:
+        if watch is not None and file.position - told >= _OFTEN:
             told = file.position
-            watch(told, file.size)
+            watch(file)
