@@ -36,8 +36,13 @@ class Traced(Side):
         self._headers = headers
 
     def asked(self, shape: Shape, steps: int) -> Iterator[list[Asked]]:
-        for step in super().asked(shape, steps):
-            yield [(replace(ctx, trace_headers=self._headers), keys) for ctx, keys in step]
+        headers = self._headers
+        return iter(
+            [
+                [(replace(ctx, trace_headers=headers), keys) for ctx, keys in step]
+                for step in super().asked(shape, steps)
+            ]
+        )
 
 
 def telemetry_results(rounds: int) -> Iterator[Result]:

@@ -178,7 +178,7 @@ def test_help_of_replay_has_every_option_and_examples():
     code, out, _ = invoke("replay", "--help")
     assert code == 0
     options = """host-blocks block-bytes policy tier groups concurrency slow-backend faults
-        deadline-ms limit seed log json"""
+        deadline-ms limit seed log spans otlp json"""
     for option in options.split():
         assert f"--{option} " in out
     assert out.count("kvtier replay") > 4

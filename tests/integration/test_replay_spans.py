@@ -1,0 +1,207 @@
+"""`kvtier replay --spans` and `--otlp`: what arrives, and what is said if it does not."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from kvtier.cli import main
+from kvtier.cli.spans import collector
+from kvtier.errors import BadInput
+
+QUICK = [
+    "replay",
+    "--limit",
+    "40",
+    "--tier",
+    "memory",
+    "--block-bytes",
+    "64",
+    "--host-blocks",
+    "64",
+]
+GOOD = '{"timestamp": 0, "input_length": 900, "output_length": 5, "hash_ids": [0, 1]}\n'
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*args: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, args)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def spans(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        for resource in json.loads(line)["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                assert scope["scope"]["name"] == "kvtier"
+                yield from scope["spans"]
+
+
+def kinds(names: Iterator[str]) -> Counter[str]:
+    return Counter(name.split()[0] for name in names)
+
+
+def trigger(span: dict[str, Any]) -> str | None:
+    values = {one["key"]: one["value"] for one in span["attributes"]}
+    found = values.get("kvtier.probe.trigger", {}).get("stringValue")
+    return None if found is None else str(found)
+
+
+def expected(report: dict[str, Any]) -> dict[str, int]:
+    """How many spans of each kind a run with these figures has, by the table of spans."""
+    answered = report["probes_resolved"]
+    return {
+        "request": report["requests"],
+        "probe": report["probes_issued"],
+        "probe.pending": report["probes_issued"],
+        "probe.in_flight": report["probes_issued"] - report["probes_abandoned"],
+        "probe.resolved": answered,
+        "lookup_batch": report["backend_calls"],
+        "promotion": report["promotions"]["submitted"],
+        "cascade": report["stores"]["submitted"],
+        "scheduler.lookup": report["requests"] + sum(report["deferrals"].values()),
+    }
+
+
+@pytest.mark.parametrize("concurrency", ["1", "8"])
+def test_the_file_has_a_span_for_every_stay_batch_job_and_pass(concurrency):
+    code, out, err = invoke(
+        *QUICK, "--concurrency", concurrency, "--spans", "spans.jsonl", "--json"
+    )
+    assert (code, err) == (0, "")
+    found = list(spans(Path("spans.jsonl")))
+    count = kinds(span["name"] for span in found)
+    # A mark ends one verdict and begins another.
+    count["probe.resolved"] -= sum(trigger(span) in ("mark_hit", "mark_miss") for span in found)
+    assert count == expected(json.loads(out))
+
+
+def test_all_that_is_done_for_a_request_is_in_its_trace():
+    assert invoke(*QUICK, "--spans", "spans.jsonl")[0] == 0
+    found = list(spans(Path("spans.jsonl")))
+    roots = {s["spanId"]: s["traceId"] for s in found if s["name"] == "request"}
+    assert len(roots) == len(set(roots.values())) == 40
+    children = [s for s in found if s["name"].split()[0] in ("probe", "promotion", "cascade")]
+    assert children
+    assert all(s["traceId"] == roots[s["parentSpanId"]] for s in children)
+
+
+def test_errors_of_a_back_end_are_spans_with_status_error():
+    faults = ["--faults", "probe_error=0.3,load_error=0.3", "--concurrency", "4"]
+    code, out, _ = invoke(*QUICK, *faults, "--spans", "s", "--json")
+    assert code == 0
+    failed = Counter(s["name"] for s in spans(Path("s")) if s.get("status", {}).get("code") == 2)
+    assert failed["probe 1:memory"] == json.loads(out)["lookup_errors"] > 0
+    promotions = json.loads(out)["promotions"]
+    assert failed["promotion 1:memory"] == promotions["failed"] + promotions["partial"] > 0
+
+
+def test_what_the_file_held_goes_and_bad_input_leaves_it_alone():
+    Path("spans").write_text("old\n" * 100)
+    assert invoke("replay", "--tier", "tape", "--spans", "spans")[0] == 2
+    assert Path("spans").read_text() == "old\n" * 100
+    assert invoke(*QUICK, "--spans", "spans")[0] == 0
+    assert "old" not in Path("spans").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--spans", "no/spans"], "no/spans: cannot be written: No such file or directory"),
+        (["--spans", ""], "'--spans': it is empty"),
+        (["--spans", "one", "--log", "./one"], "one: is the log too; expected a file of its own"),
+        (["trace", "--spans", "trace"], "trace: belongs to the workload trace"),
+        (["--otlp", "localhost:4318"], "--otlp: 'localhost:4318' is no address; expected http"),
+        (["--otlp", "ftp://host"], "--otlp: 'ftp://host' is no address"),
+        (["--otlp", "http://host:99999"], "is no address"),
+        (["--otlp", ""], "--otlp: '' is no address"),
+    ],
+)
+def test_where_spans_cannot_go_is_bad_input(args, said):
+    Path("trace").write_text(GOOD)
+    code, out, err = invoke(*QUICK, *args)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert [p.name for p in Path().iterdir()] == ["trace"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_said_and_the_result_is_there():
+    code, out, err = invoke(*QUICK, "--spans", "/dev/full", "--json")
+    assert code == 1
+    assert json.loads(out)["requests"] == 40
+    assert err == "kvtier: /dev/full: cannot be written: No space left on device\n"
+
+
+# -- a collector ---------------------------------------------------------------------------
+
+
+def test_an_address_without_a_path_gets_the_usual_one():
+    assert collector("http://localhost:4318") == "http://localhost:4318/v1/traces"
+    assert collector("http://localhost:4318/") == "http://localhost:4318/v1/traces"
+    assert collector("https://host/tenant/traces") == "https://host/tenant/traces"
+    with pytest.raises(BadInput):
+        collector("http://")
+
+
+class _Collector(http.server.BaseHTTPRequestHandler):
+    answer = 200
+    names: list[str]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        request = ExportTraceServiceRequest.FromString(body)
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                self.names += [span.name for span in scope.spans]
+        self.send_response(self.answer)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[str, type[_Collector]]]:
+    """A collector on loopback: its address, and the class that says what it answers and got."""
+    handler = type("Handler", (_Collector,), {"names": []})
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="collector")
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", handler
+        server.shutdown()
+        thread.join()
+
+
+def test_a_collector_gets_every_span(listening):
+    url, collected = listening
+    code, out, err = invoke(*QUICK, "--otlp", url, "--spans", "too", "--json")
+    assert (code, err) == (0, "")
+    assert kinds(iter(collected.names)) == expected(json.loads(out))
+    assert sorted(collected.names) == sorted(span["name"] for span in spans(Path("too")))
+
+
+def test_a_collector_that_refuses_is_asked_once_and_said(listening):
+    url, collected = listening
+    collected.answer = 400
+    code, out, err = invoke(*QUICK, "--otlp", url, "--json")
+    assert code == 1
+    every = sum(expected(json.loads(out)).values())
+    assert err == f"kvtier: {url}/v1/traces: did not take {every} spans\n"
+    assert len(collected.names) == min(512, every)
