@@ -149,8 +149,8 @@ class Histories:
         """No generation up to here is taken up: it may have been cut off."""
 
     def __len__(self) -> int:
-        """Probes and requests that are remembered."""
-        return len(self._requests) + sum(map(len, self._live.values()))
+        """Keys and requests that are remembered."""
+        return len(self._requests) + len(self._live)
 
     def greet(self, req_id: str, origin: SpanContext) -> None:
         """The probes of this request count from now on."""

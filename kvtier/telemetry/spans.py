@@ -55,6 +55,9 @@ _propagator = TraceContextTextMapPropagator()
 
 PAUSE = 0.05
 """Seconds between two looks of the thread into the queue."""
+SLICE, BREATH = 0.001, 0.0001
+"""Seconds for which the thread works and then lets go of the interpreter. It would be made to
+after 5 ms, and so long a scheduler that comes back from its engine would stand still."""
 
 
 class SpanObserver:
@@ -179,7 +182,9 @@ class SpanObserver:
 
     def _run(self) -> None:
         while not self._closing.wait(PAUSE):
-            self.pump()
+            while self._queue and not self._closing.wait(BREATH):
+                with self._draining:
+                    self._drain(time.perf_counter() + SLICE)
         self._finish()
 
     def _finish(self) -> None:
@@ -189,9 +194,9 @@ class SpanObserver:
                 for histories in self._managers.values():
                     self._try(Histories.cut_off, histories)
 
-    def _drain(self) -> None:
+    def _drain(self, until: float = inf) -> None:
         for _ in range(len(self._queue)):
-            if self._given_up:
+            if self._given_up or time.perf_counter() > until:
                 return
             record = self._queue.popleft()
             if type(record) is Transition:

@@ -685,6 +685,21 @@ def test_one_that_joins_an_untraced_verdict_sees_only_that_it_is_held():
     ]
 
 
+def test_who_was_in_an_untraced_probe_before_is_no_later_waiter_of_it():
+    world = World(deadline=1.0)
+    world.at(1).lookup(key(1), traced("r0", 1, sampled=False))
+    world.at(3).lookup(key(1), traced("r1", 2))
+    world.at(4).lookup(key(1), traced("r0", 1, sampled=False))
+    world.flush(5)
+    assert world.lines == []
+    world.flush(6)
+    assert world.lines == [
+        "probe g1 3-6 r1 #1 - - -: hit #4 w2 truncated",
+        "probe.pending g1 3-5 - #3 pending send in_flight: sent w2 deadline_reads=2 truncated",
+        "probe.in_flight g1 5-6 #3 #4 in_flight answer resolved: hit w2",
+    ]
+
+
 def test_an_untraced_request_that_joins_is_a_link_by_its_id():
     world = World()
     world.at(1).lookup(key(1), traced("r1", 1))
@@ -779,6 +794,13 @@ def test_a_call_for_nobody_traced_has_no_span():
     world.at(1).lookup(key(1), traced("r1", 1, sampled=False))
     world.flush(2)
     world.flush(3)
+    assert not world.named("lookup_batch")
+
+
+def test_nor_has_one_for_another_generation_of_a_probe():
+    world = World()
+    world.ask(1, "r1")
+    world.observer.on_batch(batch_report("1:test", generations=[99]))
     assert not world.named("lookup_batch")
 
 
@@ -1050,6 +1072,44 @@ def test_a_transition_that_does_not_fit_what_is_known_cuts_the_history_off():
         "probe.pending g1 1-2 #1 - pending - -: - w- open",
     ]
     assert world.forgets_everything()
+
+
+def test_what_did_not_fit_is_not_taken_up_again():
+    world = World()
+    observer = world.observer
+    sent: dict[str, Any] = {"source": LookupPhase.PENDING, "target": LookupPhase.IN_FLIGHT}
+    joined: dict[str, Any] = {
+        "source": LookupPhase.IN_FLIGHT,
+        "target": LookupPhase.IN_FLIGHT,
+        "outcome": Outcome.JOINED,
+        "req_id": "r2",
+    }
+    observer.wants(ctx("r1"), "1:test")
+    observer.wants(ctx("r2"), "1:test")
+    observer.on_transition(birth())
+    observer.on_transition(birth(seq=2, trigger=Trigger.SEND, req_id=None, **sent))
+    observer.on_transition(birth(seq=3, trigger=Trigger.SEND, req_id=None, **sent))
+    observer.on_transition(birth(seq=4, **joined))
+    observer.on_transition(birth(seq=5, key=key(2), generation=2, **joined))
+    observer.close()
+    assert [
+        (has[names.GENERATION], names.TRUNCATED in has)
+        for has in map(attributes, world.named("probe"))
+    ] == [(1, False), (2, True)]
+
+
+def test_requests_whose_release_may_be_lost_are_forgotten_and_whoever_is_new_is_not():
+    world = World()
+    observer = world.observer
+    observer.wants(ctx("r1"), "1:test")
+    observer.on_transition(birth())
+    observer.wants(ctx("r2"), "1:test")
+    observer.on_transition(birth(seq=3, key=key(2), generation=3, req_id="r2"))
+    observer.pump()
+    (histories,) = observer._managers.values()
+    assert len(histories) == 2  # r2 and its probe
+    observer.close()
+    assert [attributes(span)[names.REQUEST_ID] for span in world.named("probe")] == ["r1", "r2"]
 
 
 def test_an_unlawful_transition_is_told_as_it_is():
