@@ -18,7 +18,7 @@ from kvtier.cli.logfile import LogFile
 from kvtier.errors import BadInput, MissingTool
 from kvtier.lifecycle import LookupObserver
 from kvtier.replay import ReplayObservers
-from kvtier.telemetry.compose import Observers
+from kvtier.telemetry.compose import CompositeObserver
 from kvtier.telemetry.requests import RequestSpans
 from kvtier.telemetry.spans import SpanObserver
 
@@ -127,7 +127,7 @@ def tracing(
         provider, epoch_ns=offset, limit=sys.maxsize, max_probes_per_second=None, thread=False
     )
     requests = RequestSpans(provider, lambda: offset + time.monotonic_ns())
-    lookups = spans if also is None else Observers(spans, also)
+    lookups = spans if also is None else CompositeObserver(spans, also)
     try:
         yield ReplayObservers(lookups, spans, requests, spans.pump), deliveries
     finally:
