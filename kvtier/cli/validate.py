@@ -34,8 +34,8 @@ Examples:
       a run of kvtier's own
   kvtier validate monday.jsonl.gz tuesday.jsonl.gz
       what a collector wrote, several files as one export
-  opentelemetry-instrument vllm serve ... > log; kvtier validate spans.jsonl --json
-      probes of a running vLLM, told by VllmOffloadInstrumentor
+  kvtier validate spans.jsonl --json | jq -r '.violations[] | .requirement, .says'
+      what is wrong, for a program
   zcat spans.gz | kvtier validate - --require-complete
       from a pipe; what is missing counts as wrong
 
@@ -239,7 +239,7 @@ def _last_line(checked: Checked) -> Text:
         told = f"{count:,} {'violation' if count == 1 else 'violations'} of spec/lifecycle.md"
         return Text.assemble(("wrong: ", "bold red"), told)
     if verdict == "right":
-        told = f"{checked.complete:,} probes, all complete, all as spec/lifecycle.md has it"
+        told = f"{checked.complete:,} of {checked.probes:,} complete, all as spec/lifecycle.md has it"
         return Text.assemble(("right: ", "bold green"), told)
     told = "nothing that is told is wrong; what is not told is neither right nor wrong"
     return Text.assemble(("incomplete: ", "bold yellow"), told)

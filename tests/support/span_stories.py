@@ -195,10 +195,11 @@ accepted(
 )
 accepted(
     "side_by_side",
-    "two keys, two scopes and two managers, each with a history of its own",
-    hit(),
-    hit("bb", 2, 2),
-    hit("aa", 3, 3, scope="'tenant-b'"),
+    "two keys, two scopes and two managers, each with a history of its own; only the "
+    "numbers of one manager are told apart",
+    Life().sent(3).answered(5, "hit").released(7),
+    Life("bb", 2, 2).sent(4).answered(6, "hit").released(8),
+    hit("aa", 3, 10, scope="'tenant-b'"),
     hit("aa", 1, 1, manager="a1/2:s3"),
 )
 accepted(
@@ -614,6 +615,14 @@ rejected(
     hit(),
     hit(generation=2, born=4),
     complete=1,
+)
+rejected(
+    "L106",
+    "one_number_for_two_keys",
+    "a transition of one key has the number of a transition of another",
+    hit(),
+    hit("bb", 2, 4),
+    wrong=2,
 )
 rejected(
     "L106",

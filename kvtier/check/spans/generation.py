@@ -150,6 +150,9 @@ class Generation:
             self.gaps.add(Gap.CLOCK)
         self._reach(row)
         _ADD[row.kind](self, row)
+        if row.taken:
+            told = f"number {row.seq} is also that of a transition of another key"
+            self.breaks("L106", told, row)
 
     def _probe(self, row: Row) -> None:
         if (other := self.probe) is not None:

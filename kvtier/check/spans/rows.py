@@ -73,6 +73,8 @@ class Row(Struct, array_like=True, gc=False):
     """It cannot be used, because."""
     clash: bool = False
     """Another span has its id and says something else."""
+    taken: bool = False
+    """A transition of another place has its number."""
 
 
 _KINDS: Final = {

@@ -25,8 +25,10 @@ CACHE: Final = 64 * 2**20
 _AT_ONCE = 1000
 _SETTINGS = "journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "temp_store=FILE"
 _TABLES = (
-    "CREATE TABLE spans (place BLOB, generation INT, kind INT, opened INT, id INT, data BLOB)",
+    "CREATE TABLE spans (place BLOB, generation INT, kind INT, opened INT, id INT,"
+    " manager INT, seq INT, data BLOB)",
     "CREATE TABLE again (id INTEGER PRIMARY KEY)",
+    "CREATE TABLE taken (manager INT, seq INT, PRIMARY KEY (manager, seq)) WITHOUT ROWID",
     "CREATE TABLE changed (number INTEGER PRIMARY KEY, data BLOB)",
     "CREATE TABLE gone (number INTEGER PRIMARY KEY)",
 )
@@ -42,7 +44,7 @@ class RowStore:
         self.repeats = 0
         """Spans that came again with the same content, and were left out."""
         self._cache = cache
-        self._waiting: list[tuple[bytes, int, int, int, int, bytes]] = []
+        self._waiting: list[tuple[bytes | int | None, ...]] = []
 
     def __enter__(self) -> Self:
         self._base = sqlite3.connect("", isolation_level=None)
@@ -70,13 +72,17 @@ class RowStore:
             place = xxh3_128_digest(f"{row.manager}\x00{row.key}\x00{scope}".encode())
         else:
             place = b""
+        asked_again = row.kind == Kind.PROBE and row.source != "absent"
+        number = None if asked_again else row.seq
         self._waiting.append(
             (
                 place,
                 row.generation,
                 row.kind,
                 -1 if row.opened is None else row.opened,
-                xxh3_64_intdigest(f"{row.trace_id}\x00{row.span_id}".encode()) - 2**63,
+                _hash(f"{row.trace_id}\x00{row.span_id}"),
+                _hash(row.manager),
+                number,
                 _pack(row),
             )
         )
@@ -84,12 +90,16 @@ class RowStore:
             self._write()
 
     def _write(self) -> None:
-        self._base.executemany("INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?)", self._waiting)
+        self._base.executemany("INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._waiting)
         self._waiting.clear()
 
     def sort_out(self) -> None:
-        """Drop repeats of the same span, and mark those that share an id and differ."""
+        """Drop repeats of a span; mark what shares an id or, between places, a number."""
         self._write()
+        self._same_ids()
+        self._same_numbers()
+
+    def _same_ids(self) -> None:
         run = self._base.execute
         run("INSERT INTO again SELECT id FROM spans GROUP BY id HAVING COUNT(*) > 1")
         found = run(
@@ -108,10 +118,28 @@ class RowStore:
                     one.clash = True
                     run("INSERT OR REPLACE INTO changed VALUES (?, ?)", (clashing, _pack(one)))
         run("DELETE FROM spans WHERE rowid IN (SELECT number FROM gone)")
+        self._change()
+
+    def _same_numbers(self) -> None:
+        run = self._base.execute
+        run(
+            "INSERT INTO taken SELECT manager, seq FROM spans WHERE seq IS NOT NULL"
+            " GROUP BY manager, seq HAVING MIN(place) <> MAX(place)"
+        )
+        found = run("SELECT rowid, data FROM spans WHERE (manager, seq) IN taken")
+        for number, data in found:
+            row = _unpack(data)
+            row.taken = True
+            run("INSERT INTO changed VALUES (?, ?)", (number, _pack(row)))
+        self._change()
+
+    def _change(self) -> None:
+        run = self._base.execute
         run(
             "UPDATE spans SET data = (SELECT data FROM changed WHERE number = spans.rowid)"
             " WHERE rowid IN (SELECT number FROM changed)"
         )
+        run("DELETE FROM changed")
 
     def __iter__(self) -> Iterator[Row]:
         """First what is no part of a probe; then place by place and generation by generation."""
@@ -120,6 +148,11 @@ class RowStore:
         )
         for (data,) in found:
             yield _unpack(data)
+
+
+def _hash(text: str) -> int:
+    """For SQLite, whose integers have a sign."""
+    return xxh3_64_intdigest(text.encode()) - 2**63
 
 
 def _id(row: Row) -> tuple[str, str]:
