@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DEMO := .build/demo
 
 # pip: one way to call it. The build backend comes from constraints.txt like everything else,
 # so it is installed beforehand instead of being fetched for each build.
@@ -17,8 +18,14 @@ BACKEND := hatchling editables
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## replay a built-in workload through host memory and disk
-	@$(BIN)/kvtier replay
+demo: $(READY) ## replay a built-in workload, check what its trace tells, draw it
+	@mkdir -p $(DEMO)
+	@$(BIN)/kvtier replay --concurrency 8 --spans $(DEMO)/spans.jsonl
+	@echo
+	@$(BIN)/kvtier validate $(DEMO)/spans.jsonl
+	@echo
+	@$(BIN)/kvtier timeline $(DEMO)/spans.jsonl -o $(DEMO)/timeline.html
+	@echo 'spans: $(DEMO)/spans.jsonl'
 
 test: $(READY) ## lint, types, all but the slow tests; unit and stateful tests again under -O
 	$(BIN)/ruff check
