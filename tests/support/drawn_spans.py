@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from kvtier.check.spans.reading import Link, Span
@@ -222,3 +223,41 @@ def many(count: int) -> list[Span]:
             call(flush, begin + 110, begin + 590, queued=10, keys=len(numbers), requests=(request,))
         )
     return found
+
+
+def export(spans: list[Span]) -> str:
+    """One line of OTLP JSON."""
+
+    def value(one: Any) -> dict[str, Any]:
+        if isinstance(one, bool):
+            return {"boolValue": one}
+        if isinstance(one, int):
+            return {"intValue": str(one)}
+        return {"doubleValue": one} if isinstance(one, float) else {"stringValue": one}
+
+    def said(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"key": name, "value": value(one)} for name, one in attributes.items()]
+
+    told = [
+        {
+            "name": one.name,
+            "traceId": one.trace_id,
+            "spanId": one.span_id,
+            "parentSpanId": one.parent_id or "",
+            "startTimeUnixNano": str(one.start),
+            "endTimeUnixNano": str(one.end),
+            "attributes": said(one.attributes),
+            "links": [
+                {
+                    "traceId": link.trace_id,
+                    "spanId": link.span_id,
+                    "attributes": said(link.attributes),
+                }
+                for link in one.links
+            ],
+            "status": {"code": 2} if one.error else {},
+        }
+        for one in spans
+    ]
+    scope = {"scope": {"name": "kvtier"}, "spans": told}
+    return json.dumps({"resourceSpans": [{"scopeSpans": [scope]}]}) + "\n"

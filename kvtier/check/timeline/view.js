@@ -2,7 +2,7 @@
 // The chart: which part of the history is seen, and the few rows of it that exist.
 
 const $ = (id) => document.getElementById(id);
-const LANE = 34, MARGIN = 6, TINY = 4, MOST_BARS = 2500, MOST_ARROWS = 200;
+const LANE = 34, MARGIN = 6, TINY = 4, LONGEST_RUN = 24, MOST_BARS = 2500, MOST_ARROWS = 200;
 const whole = Math.max(data.length, 1);
 const view = { from: 0, to: whole, width: 0, height: 0, pinnedHeight: 0, stays: true };
 const shown = new Map();
@@ -128,7 +128,8 @@ function grouped(lane, gap) {
     if (bar.start > view.to) break;
     const left = pixels(bar.start), right = pixels(bar.end);
     const isShort = right - left < TINY * gap && bar !== state.active;
-    if (run && (!isShort || left - run.right > gap)) close();
+    const isFull = run && right - run.left > LONGEST_RUN * gap;
+    if (run && (!isShort || isFull || left - run.right > gap)) close();
     if (!isShort) found.push(bar);
     else if (run) {
       run.bars.push(bar);
