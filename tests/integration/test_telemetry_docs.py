@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,21 @@ def test_the_program_makes_a_probe_in_the_trace_of_its_request_with_its_stays(
     assert (probe["traceId"], probe["parentSpanId"]) == (TRACE, REQUEST)
     for stay in stays:
         assert (spans[stay]["traceId"], spans[stay]["parentSpanId"]) == (TRACE, probe["spanId"])
+
+
+def test_what_the_program_leaves_is_the_whole_life_of_a_correct_probe(
+    ran: dict[str, Any], tmp_path: Path
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "kvtier", "validate", "spans.jsonl", "--require-complete", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(run.stdout)
+    assert (found["probes"], found["complete"], found["violations"]) == (1, 1, [])
 
 
 def test_the_program_counts_that_probe(ran: dict[str, Any]) -> None:
