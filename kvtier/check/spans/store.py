@@ -19,7 +19,7 @@ from kvtier.errors import KvtierError
 
 __all__ = ["CACHE", "RowStore"]
 
-CACHE: Final = 64 * 2**20
+CACHE: Final = 16 * 2**20
 """Bytes of rows that are kept in memory."""
 
 _AT_ONCE = 1000
