@@ -7,13 +7,13 @@ from types import ModuleType
 
 import pytest
 
-from tests.peer.vllm_wheel import PeerUnavailable, load
+from tests.peer.vllm_wheel import NEWEST, PeerUnavailable, load
 
 
-def peer() -> ModuleType:
+def peer(version: str = NEWEST) -> ModuleType:
     """vLLM's module. Skips the test if it is out of reach, or fails it where `CI` is `true`."""
     try:
-        return load()
+        return load(version)
     except PeerUnavailable as error:
         if os.environ.get("CI") == "true":
             raise

@@ -35,13 +35,19 @@ from zipfile import BadZipFile, ZipFile
 from kvtier.keys import OffloadKey
 from kvtier.request import ReqContext
 
-__all__ = ["NEWEST", "PeerUnavailable", "load", "source"]
+__all__ = ["MEMBER", "NEWEST", "PHASED", "UNPHASED", "PeerUnavailable", "load", "source"]
 
 NEWEST = "0.33.0"
+PHASED = "0.30.0"
+"""The first whose probes have phases."""
+UNPHASED = "0.29.0"
+"""The last whose probes have none."""
 
 MEMBER = "vllm/v1/kv_offload/tiering/async_lookup.py"
 DIGESTS = {
     NEWEST: "fc4d2a9577e12cb1f74be3d6500eaad5411e58b006ef6b978d1dfb9a4299aa04",
+    PHASED: "f0f2ad8f094750950cb5ed05c18cf260aef48ee24d662ce3df78ae6d9b2a29e1",
+    UNPHASED: "f428ed57f862cee903d37064187664d84b56af0b54f145731ccf8d3a1ac22abb",
 }
 """SHA-256 of the member in each version that may be loaded."""
 

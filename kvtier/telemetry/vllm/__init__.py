@@ -22,6 +22,7 @@ import atexit
 import functools
 import importlib.metadata
 import logging
+import sys
 from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
@@ -69,13 +70,12 @@ class VllmOffloadInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         provider = kwargs.get("tracer_provider")
         self._observer = kwargs.get("observer") or functools.partial(SpanObserver, provider)
         atexit.register(self._end_all)
-        if not self._hooked:
+        module = sys.modules.get(MODULE)
+        if module is not None:
+            self._imported(module)
+        elif not self._hooked:
             self._hooked = True
             wrapt.register_post_import_hook(self._imported, MODULE)
-        elif self._module is not None:
-            self._imported(self._module)
-
-    _module: ModuleType | None = None
 
     def _uninstrument(self, **kwargs: Any) -> None:
         self._observer = None
@@ -87,7 +87,6 @@ class VllmOffloadInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     def _imported(self, module: ModuleType) -> None:
         """vLLM's module is there. Nothing raised in here may stop its import."""
-        self._module = module
         if self._observer is None or self._patched is not None:
             return
         try:

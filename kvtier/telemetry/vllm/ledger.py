@@ -94,15 +94,17 @@ class Ledger:
             self._sizes = sizes
             grown = [one for one, keys in req_keys.items() if len(keys) != held.get(one)]
         now = self._clock() if grown else 0.0
+        later = set(grown)
         for one in grown:
+            later.discard(one)
             keys = req_keys[one]
             held[one] = len(keys)
             if self._wants(one):
                 for key in keys:
-                    self._join(key, one, grown, now)
+                    self._join(key, one, later, now)
             elif self._probes:
                 for key in keys & self._probes.keys():
-                    self._join(key, one, grown, now)
+                    self._join(key, one, later, now)
 
     # -- seen of a call ----------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class Ledger:
             wanted = self._wanted[req_id] = self._observer.wants(asker, self._tier)
         return wanted
 
-    def _join(self, key: OffloadKey, req_id: str, grown: list[str], now: float) -> None:
+    def _join(self, key: OffloadKey, req_id: str, later: set[str], now: float) -> None:
         probe = self._probes.get(key)
         if probe is not None and req_id in probe.known:
             return
@@ -179,11 +181,11 @@ class Ledger:
         if state is None:
             return
         if probe is None:
-            # Nobody wanted asked for it, so nothing of it is told yet. Who else joined just
-            # now is still to come.
+            # Nobody wanted asked for it, so nothing of it is told yet.
             phase = LookupPhase[state.phase.name]
-            known = state.request_ids.difference(grown)
-            probe = self._probes[key] = _Probe(state.generation + 1, phase, known, len(known))
+            known = state.request_ids - later
+            probe = _Probe(state.generation + 1, phase, known, len(known) - 1)
+            self._probes[key] = probe
         probe.known.add(req_id)
         probe.waiters = min(probe.waiters + 1, len(state.request_ids))
         self._tell(key, probe, Trigger.JOIN, probe.phase, Outcome.JOINED, now, req_id)
