@@ -52,8 +52,8 @@ function attribute(span, name) {
 
 const probes = [];
 const bars = [];
-/* Rows of the chart, in order; before each group of keys its name. */
-const pinned = [], keyed = [];
+/* Rows of the chart: what is done, then the keys, and before each group of them its name. */
+const done = [], keyed = [];
 for (const [group, name, isKey, part, shared, told] of data.lanes) {
   const last = keyed[keyed.length - 1];
   if (isKey && (!last || last.group !== group)) {
@@ -68,9 +68,9 @@ for (const [group, name, isKey, part, shared, told] of data.lanes) {
     });
     bars.push(lane.bars[lane.bars.length - 1]);
   }
-  (isKey ? keyed : pinned).push(lane);
+  (isKey ? keyed : done).push(lane);
 }
-const lanes = [...pinned, ...keyed];
+const lanes = [...done, ...keyed];
 lanes.forEach((lane, n) => { lane.number = n; });
 for (const bar of bars) {
   bar.to = bar.to.map((number) => bars[number]);

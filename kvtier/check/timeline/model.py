@@ -90,7 +90,7 @@ class Timeline:
     """What is on the page."""
 
     lanes: list[Lane]
-    """What is done first, then the keys by tier, manager and first birth."""
+    """Calls, passes, promotions and cascades, then keys by tier, manager and first birth."""
     probes: int
     spans: int
     """That are kvtier's, and drawn."""
@@ -296,16 +296,16 @@ def _in_order(lanes: Mapping[tuple[Any, ...], list[Bar]]) -> list[Lane]:
     for place, bars in lanes.items():
         bars.sort(key=_when)
         if place == (False, SCHEDULER):
-            rank: tuple[Any, ...] = (0,)
+            rank: tuple[Any, ...] = (1,)
             lane = Lane("", "scheduler passes", False, _rows(bars))
         elif place[0]:
             _, tier, manager, key, scope = place
-            rank = (2, tier, manager, bars[0].start, key)
+            rank = (3, tier, manager, bars[0].start, key)
             name = f"{key or 'key not told'} in {scope}" if scope else key or "key not told"
             lane = Lane(_group(tier, manager), name, True, _rows(bars))
         else:
             _, tier, manager, what = place
-            rank = (1, tier, manager, what)
+            rank = (0 if what == "batch" else 2, what == "cascade", tier, manager)
             plural = {"batch": "calls", "promotion": "promotions", "cascade": "cascades"}[what]
             lane = Lane(_group(tier, manager), f"{tier} {plural}", False, _rows(bars))
         found.append((rank, lane))

@@ -183,7 +183,7 @@ function clicks(id, doing) {
 $("title").textContent = data.title;
 $("counts").textContent = [
   data.counts, data.steps ? "" : `over ${lasting(data.length)}`, data.began && `from ${data.began}`,
-  data.repeats ? `${data.repeats} repeated` : "", data.others ? `${data.others} not kvtier's` : "",
+  data.repeats ? `${data.repeats} repeated` : "", data.others ? `beside ${data.others} of others` : "",
 ].filter(Boolean).join(", ");
 clicks("zoom-in", () => zoom(0.5));
 clicks("zoom-out", () => zoom(2));

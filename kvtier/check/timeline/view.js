@@ -4,7 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const LANE = 34, MARGIN = 6, TINY = 4, LONGEST_RUN = 24, MOST_BARS = 2500, MOST_ARROWS = 200;
 const whole = Math.max(data.length, 1);
-const view = { from: 0, to: whole, width: 0, height: 0, pinnedHeight: 0, stays: true };
+const view = { from: 0, to: whole, width: 0, height: 0, stuck: 0 };
 const shown = new Map();
 const state = { active: null, pointed: null, isChosen: false, matches: [], matchSet: new Set(), foundLanes: new Set(), query: "" };
 const drawn = { frames: 0, slowest: 0, total: 0 };
@@ -48,12 +48,10 @@ function plan(stale) {
 
 function draw() {
   const top = $("scroll").scrollTop;
-  const room = view.stays ? view.pinnedHeight : 0;
-  const seen = new Set(view.stays ? pinned : []);
-  const first = Math.floor(top / LANE) - MARGIN;
-  const count = Math.ceil((view.height - room) / LANE) + 2 * MARGIN;
-  const list = view.stays ? keyed : lanes;
-  list.slice(Math.max(first, 0), Math.max(first + count, 0)).forEach((lane) => seen.add(lane));
+  const seen = new Set(lanes.slice(0, view.stuck));
+  const first = view.stuck + Math.floor(top / LANE) - MARGIN;
+  const count = Math.ceil(view.height / LANE) + 2 * MARGIN;
+  lanes.slice(Math.max(first, 0), Math.max(first + count, 0)).forEach((lane) => seen.add(lane));
   if (state.active) seen.add(state.active.lane);
   for (const [lane, row] of shown) {
     if (!seen.has(lane)) {
@@ -82,13 +80,21 @@ function legible(seen) {
   return gap;
 }
 
+/* The first lanes of what is done stay in the window while the others scroll. */
+function isStuck(lane) {
+  return lane.number < view.stuck;
+}
+
+/* Inside its part of the chart, the one that stays or the one that scrolls. */
+function topOf(lane) {
+  return (isStuck(lane) ? lane.number : lane.number - view.stuck) * LANE;
+}
+
 function makeRow(lane) {
   const element = make("div", lane.isGroup ? "lane group" : lane.isKey ? "lane key" : "lane");
   element.setAttribute("role", "row");
   element.setAttribute("aria-rowindex", lane.number + 1);
-  const isPinned = view.stays && lane.number < pinned.length;
-  const place = view.stays && !isPinned ? lane.number - pinned.length : lane.number;
-  element.style.top = `${place * LANE}px`;
+  element.style.top = `${topOf(lane)}px`;
   const name = make("div", "name", shortName(lane));
   name.setAttribute("role", "rowheader");
   name.title = lane.name;
@@ -98,7 +104,7 @@ function makeRow(lane) {
   row.ticks.setAttribute("aria-hidden", "true");
   row.track.append(row.ticks);
   if (!lane.isGroup) element.append(row.track);
-  const home = isPinned ? $("pinned") : $("lanes");
+  const home = isStuck(lane) ? $("pinned") : $("lanes");
   home.insertBefore(element, [...home.children].find((other) => other.lane.number > lane.number) || null);
   element.lane = lane;
   return row;
@@ -230,21 +236,19 @@ function scaleStep() {
   return [size, unit, Math.max(step, 0.1)];
 }
 
-/* Where a bar is in the window of the chart; rows outside it are at its edge. */
-function spot(bar) {
-  const isPinned = bar.lane.number < pinned.length;
-  const room = view.stays ? view.pinnedHeight : 0;
-  let y = bar.lane.number * LANE + 20;
-  if (view.stays && isPinned) return [bar, y];
-  y -= $("scroll").scrollTop;
-  return [bar, Math.min(Math.max(y, room + 1), view.height - 1)];
+/* How far down the middle of a bar is in the window; outside it, at the edge. */
+function heightOf(bar) {
+  const inside = topOf(bar.lane) + 20;
+  if (isStuck(bar.lane)) return inside;
+  const room = view.stuck * LANE;
+  return Math.min(Math.max(inside + room - $("scroll").scrollTop, room + 1), view.height - 1);
 }
 
 function drawArrows() {
   const bar = current();
   const pairs = bar ? [...bar.to.map((to) => [bar, to]), ...bar.from.map((from) => [from, bar])] : [];
   const paths = pairs.slice(0, MOST_ARROWS).map(([from, to]) => {
-    const [, y1] = spot(from), [, y2] = spot(to);
+    const y1 = heightOf(from), y2 = heightOf(to);
     const middle = pixels(Math.min(Math.max((from.start + from.end) / 2, view.from), view.to));
     const x2 = pixels(Math.min(Math.max(Math.max(to.start, Math.min(from.start, to.end)), view.from), view.to));
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -286,11 +290,9 @@ function measure() {
   const names = parseFloat(getComputedStyle(document.querySelector(".corner")).flexBasis) || 240;
   const left = document.querySelector(".corner").offsetWidth || names;
   view.width = Math.max(box.clientWidth - left, 1);
-  view.pinnedHeight = pinned.length * LANE;
-  view.stays = view.pinnedHeight <= view.height * 0.4;
-  $("pinned").classList.toggle("stays", view.stays && pinned.length > 0);
-  $("pinned").style.height = view.stays ? `${view.pinnedHeight + (pinned.length ? 2 : 0)}px` : "0";
-  $("lanes").style.height = `${(view.stays ? keyed.length : lanes.length) * LANE}px`;
+  view.stuck = Math.min(done.length, Math.floor((view.height * 0.4) / LANE));
+  $("pinned").style.height = `${view.stuck * LANE}px`;
+  $("lanes").style.height = `${(lanes.length - view.stuck) * LANE}px`;
   $("arrows").style.left = `${left}px`;
   $("arrows").setAttribute("width", view.width);
   $("arrows").setAttribute("height", view.height);
@@ -302,10 +304,9 @@ function measure() {
 /* Bring a bar into the window, with as little movement as that needs. */
 function reveal(bar) {
   const box = $("scroll");
-  const isPinned = bar.lane.number < pinned.length;
-  if (!(view.stays && isPinned)) {
-    const y = (view.stays ? bar.lane.number - pinned.length : bar.lane.number) * LANE;
-    const room = view.height - (view.stays ? view.pinnedHeight : 0) - LANE;
+  if (!isStuck(bar.lane)) {
+    const y = topOf(bar.lane);
+    const room = view.height - view.stuck * LANE - LANE;
     if (y < box.scrollTop) box.scrollTop = y;
     else if (y > box.scrollTop + room) box.scrollTop = y - room;
   }
