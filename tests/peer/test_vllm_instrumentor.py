@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -20,11 +21,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from kvtier.check.spans.checking import Checked, check_spans
+from kvtier.check.spans.generation import Gap
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import BatchReport, Transition
 from kvtier.request import ReqContext
@@ -144,13 +148,16 @@ class Lookups:
 class Traced:
     """An instrumented vLLM and what it tells."""
 
-    def __init__(self, module: ModuleType) -> None:
+    def __init__(self, module: ModuleType, folder: Path) -> None:
         self.module = module
+        self.file = folder / "spans.jsonl"
         self.instrumentor = VllmOffloadInstrumentor()
         self.recorders: list[Recorder] = []
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self._exported = FileSpanExporter(self.file)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exported))
 
     def _recorder(self) -> Recorder:
         self.recorders.append(Recorder())
@@ -166,6 +173,16 @@ class Traced:
         """A manager whose transitions become spans."""
         self.instrumentor.instrument(tracer_provider=self.provider)
         return Lookups(self.module.AsyncLookupManager, answer)
+
+    @property
+    def checked(self) -> Checked:
+        """What `kvtier validate` says of the export."""
+        return check_spans([self.file])
+
+    @property
+    def broken(self) -> list[tuple[str, str]]:
+        """Requirements that the export breaks, and with which spans."""
+        return [(wrong.requirement, wrong.name) for wrong in self.checked.violations]
 
     def spans(self, name: str) -> list[ReadableSpan]:
         found = [s for s in self.exporter.get_finished_spans() if s.name.split()[0] == name]
@@ -193,19 +210,31 @@ def instrumentor() -> Iterator[VllmOffloadInstrumentor]:
 
 
 @pytest.fixture
-def traced(module: ModuleType, instrumentor: VllmOffloadInstrumentor) -> Traced:
-    return Traced(module)
+def traced(
+    module: ModuleType, instrumentor: VllmOffloadInstrumentor, tmp_path: Path
+) -> Iterator[Traced]:
+    traced = Traced(module, tmp_path)
+    yield traced
+    traced.provider.shutdown()
 
 
 @pytest.fixture
-def phased(monkeypatch: pytest.MonkeyPatch, instrumentor: VllmOffloadInstrumentor) -> Traced:
+def phased(
+    monkeypatch: pytest.MonkeyPatch, instrumentor: VllmOffloadInstrumentor, tmp_path: Path
+) -> Iterator[Traced]:
     """The older of the two lifecycles."""
-    return Traced(placed(PHASED, monkeypatch))
+    traced = Traced(placed(PHASED, monkeypatch), tmp_path)
+    yield traced
+    traced.provider.shutdown()
 
 
 @pytest.fixture
-def newest(monkeypatch: pytest.MonkeyPatch, instrumentor: VllmOffloadInstrumentor) -> Traced:
-    return Traced(placed(NEWEST, monkeypatch))
+def newest(
+    monkeypatch: pytest.MonkeyPatch, instrumentor: VllmOffloadInstrumentor, tmp_path: Path
+) -> Iterator[Traced]:
+    traced = Traced(placed(NEWEST, monkeypatch), tmp_path)
+    yield traced
+    traced.provider.shutdown()
 
 
 def run_through(lookups: Lookups) -> None:
@@ -391,6 +420,7 @@ def test_keys_that_a_short_answer_leaves_out_stay_in_flight(traced):
     assert names.ERROR_TYPE not in batch.attributes
     ends = {s.attributes[names.KEY]: s.attributes[names.OUTCOME] for s in traced.spans("probe")}
     assert ends == {A.hex(): "hit", B.hex(): "closed"}
+    assert traced.broken == [("L107", "lookup_batch 1:test")]
 
 
 def leaves(keys: list[OffloadKey]) -> list[bool]:
@@ -413,6 +443,7 @@ def test_a_call_that_ends_the_worker_is_named(traced):
     assert batch.status.status_code is StatusCode.ERROR
     [probe] = traced.spans("probe")
     assert probe.attributes[names.OUTCOME] == "closed"
+    assert traced.broken == [("L108", "lookup_batch 1:test")]
 
 
 @dies
@@ -450,6 +481,17 @@ def test_a_miss_forced_on_an_unsent_question_is_told_as_it_is(phased):
     with pytest.raises(AssertionError):  # as without tracing
         lookups.manager.flush()
     lookups.close()
+
+
+def test_a_miss_forced_on_a_question_that_is_out_is_named(phased):
+    lookups = phased.spanned()
+    lookups.held.clear()
+    lookups.ask("r1", A)
+    lookups.manager.flush()
+    lookups.manager.mark_miss([A])
+    lookups.manager.cleanup("r1")
+    lookups.close()
+    assert phased.broken == [("L73", "probe.in_flight")]
 
 
 def test_the_answer_to_a_question_of_before_is_discarded(phased):
@@ -502,23 +544,59 @@ def test_a_healthy_run_has_every_span_once(traced):
     assert [link.attributes[names.REQUEST_ID] for link in first.links] == ["r2"]
 
 
-def test_the_stays_of_a_healthy_run_chain(traced):
+def test_a_healthy_run_validates(traced):
     run_through(traced.spanned())
-    stays = [s for s in traced.exporter.get_finished_spans() if s.name.startswith("probe.")]
-    probes = {span.context.span_id: span for span in traced.spans("probe")}
-    for stay in stays:
-        probe = probes[stay.parent.span_id]
-        opened = stay.attributes[names.OPENED_SEQ]
-        before = [
-            other
-            for other in stays
-            if other.parent == stay.parent and other.attributes[names.SEQ] == opened
-        ]
-        if before:
-            assert [other.end_time for other in before] == [stay.start_time]
+    checked = traced.checked
+    assert (checked.complete, checked.probes, checked.batches) == (5, 5, 2)
+    assert checked.violations == []
+
+
+def walk(lookups: Lookups, seed: int, *, forces: bool) -> list[Any]:
+    """Calls drawn from a seed, and what the lookups said. Ends with nothing held or out."""
+    rng = random.Random(seed)
+    present: set[OffloadKey] = set()
+    lookups.answer = lambda keys: [key in present for key in keys]
+    lookups.held.clear()
+    said: list[Any] = []
+    requests = {f"r{number}": [None, SAMPLED, UNSAMPLED][number % 3] for number in range(4)}
+    calls = ["lookup"] * 4 + ["cleanup"] * 3 + ["flush", "answer", "mark_miss", "change"]
+    for _ in range(400):
+        call = rng.choice(calls)
+        req_id, key = rng.choice([*requests]), rng.choice([A, B, C])
+        if call == "lookup":
+            said += lookups.ask(req_id, key, headers=requests[req_id])
+        elif call == "flush":
+            lookups.manager.flush()
+        elif call == "answer":
+            lookups.held.set()
+            lookups.answered()
+            lookups.held.clear()
+        elif call == "mark_miss":
+            state = lookups.manager._lookup_state.get(key)
+            if forces or (state is not None and state.phase.name == "RESOLVED"):
+                lookups.manager.mark_miss([key])
+        elif call == "cleanup":
+            lookups.manager.cleanup(req_id)
         else:
-            assert (opened, stay.start_time) == (probe.attributes[names.SEQ], probe.start_time)
-    assert not any(names.OPEN in s.attributes or names.TRUNCATED in s.attributes for s in stays)
+            present ^= {key}
+    lookups.held.set()
+    lookups.answered()
+    for req_id in requests:
+        lookups.manager.cleanup(req_id)
+    lookups.close()
+    return said
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_called_the_export_validates_and_the_replies_are_vllms(traced, seed):
+    # The older one forces what is not answered as well, and fails over it.
+    forces = traced.module.__name__.endswith("33_0")
+    bare = walk(Lookups(traced.module.AsyncLookupManager), seed, forces=forces)
+    assert walk(traced.spanned(), seed, forces=forces) == bare
+    checked = traced.checked
+    assert checked.complete > 10
+    assert checked.violations == []
+    assert set(checked.incomplete) <= {Gap.TRUNCATED}
 
 
 def test_two_managers_of_one_type_are_told_apart(traced):
