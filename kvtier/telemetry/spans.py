@@ -67,13 +67,12 @@ class SpanObserver:
     `observer_id` names it in `kvtier.manager.id` (default: 8 random hex digits).
     `epoch_ns` is the wall-clock time, in nanoseconds since 1970, at which the manager's
     clock stood at 0 (default: as measured now for `time.monotonic`). The queue holds
-    `limit` records (`None`: any number); what finds it full is lost, and counted in
-    `lost`. At most `max_probes_per_second` generations are traced, counted on the
-    manager's clock (`None`: all); the others are counted in `untraced` and on their
-    batch's span. In production give one: the queue of the SDK's batch processor takes
-    2,048 spans, so a burst of 500 probes, and drops the rest. With `thread=False`
-    nothing happens until `pump()` or `close()`. Raises `UsageError` for bounds that
-    make no sense.
+    `limit` records; what finds it full is lost, and counted in `lost`. At most
+    `max_probes_per_second` generations are traced, counted on the manager's clock
+    (`None`: all); the others are counted in `untraced` and on their batch's span. The
+    default is what the queue of the SDK's batch processor takes in one burst: 2,048
+    spans. With `thread=False` nothing happens until `pump()` or `close()`. Raises
+    `UsageError` for bounds that make no sense.
     """
 
     def __init__(
@@ -82,12 +81,12 @@ class SpanObserver:
         *,
         observer_id: str | None = None,
         epoch_ns: int | None = None,
-        limit: int | None = 65536,
-        max_probes_per_second: float | None = None,
+        limit: int = 65536,
+        max_probes_per_second: float | None = 500.0,
         thread: bool = True,
     ) -> None:
-        if limit is not None and limit < 1:
-            raise UsageError(f"a queue of {limit} records: give 1 or more (None: no limit)")
+        if limit < 1:
+            raise UsageError(f"a queue of {limit} records: give 1 or more")
         tracer = get_tracer(names.SCOPE, kvtier.__version__, tracer_provider, names.SCHEMA_URL)
         if epoch_ns is None:
             epoch_ns = time.time_ns() - time.monotonic_ns()
@@ -97,7 +96,7 @@ class SpanObserver:
         self._writer = SpanWriter(tracer, epoch_ns)
         self._bucket = TokenBucket(max_probes_per_second)
         self._managers: dict[str, Histories] = {}
-        self._limit: float = inf if limit is None else limit
+        self._limit = limit
         self._queue: deque[Transition | tuple[Callable[[Any], None], Any]] = deque()
         self._draining = threading.Lock()
         self._closing = threading.Event()

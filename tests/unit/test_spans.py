@@ -1103,6 +1103,7 @@ def test_requests_whose_release_may_be_lost_are_forgotten_and_whoever_is_new_is_
     observer = world.observer
     observer.wants(ctx("r1"), "1:test")
     observer.on_transition(birth())
+    observer.wants(ctx("r0"), "1:test")
     observer.wants(ctx("r2"), "1:test")
     observer.on_transition(birth(seq=3, key=key(2), generation=3, req_id="r2"))
     observer.pump()
