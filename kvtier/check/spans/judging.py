@@ -155,9 +155,11 @@ def _both_out(earlier: Generation, now: Generation) -> bool:
 def _follows(before: Generation, now: Generation) -> bool:
     """Whether one transition ended the one and is the birth of the other."""
     last, probe = before.asked_again, now.probe
-    return (
-        last is not None and probe is not None and probe.source == "resolved"
-    ) and last.seq == probe.seq
+    if last is None:
+        return False
+    if probe is None:  # missing, but its stays are not
+        return last.seq == now.low
+    return probe.source == "resolved" and last.seq == probe.seq
 
 
 def _asked_rightly(before: Generation, now: Generation) -> None:
