@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import otlp_json
+import pytest
 from opentelemetry.exporter.otlp.json.file import FileSpanExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -26,12 +27,15 @@ from opentelemetry.sdk.trace.export import (
 )
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from kvtier.check.spans.checking import check_spans
+from kvtier.check.spans.generation import Gap
 from kvtier.keys import OffloadKey
 from kvtier.lookup import AsyncLookupManager
 from kvtier.request import ReqContext
 from kvtier.runtime import VirtualRuntime
 from kvtier.telemetry import names
 from kvtier.telemetry.spans import SpanObserver
+from tests.support.wandering import wander
 
 EPOCH = 1_700_000_000_000_000_000
 KEY = OffloadKey(b"\xab" * 36)
@@ -227,6 +231,43 @@ def test_opentelemetrys_own_file_exporter_writes_spans_and_links(tmp_path: Path)
     assert (known["traceId"], known["spanId"]) == (f"{2:032x}", f"{102:016x}")
     assert json_attributes(known) == {"kvtier.request.id": "r2", "kvtier.waiter.time": EPOCH}
     assert json_attributes(unknown) == {"kvtier.request.id": "r3", "kvtier.waiter.time": EPOCH}
+
+
+class Roots(SpanObserver):
+    """Traces all requests, whatever their headers say."""
+
+    def wants(self, req_context, tier):
+        return super().wants(ReqContext(req_context.req_id), tier)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("observer_type", "settings"),
+    [
+        (Roots, {}),
+        (SpanObserver, {}),
+        (SpanObserver, {"limit": 12}),
+        (SpanObserver, {"max_probes_per_second": 2.0}),
+    ],
+    ids=["whole", "requests left out", "records lost", "probes left out"],
+)
+def test_what_a_random_run_exports_is_never_wrong(tmp_path, seed, observer_type, settings):
+    path = tmp_path / "spans.jsonl"
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    with observer_type(provider, epoch_ns=EPOCH, thread=False, **settings) as observer:
+        wander(seed, observer, observer.pump)
+    exporter = FileSpanExporter(path)
+    exporter.export(kept.get_finished_spans())
+    exporter.shutdown()
+    checked = check_spans([path])
+    assert checked.violations == []
+    assert checked.probes > 10
+    missing = set(checked.incomplete) - {Gap.OPEN, Gap.WHO_ASKED}
+    assert bool(missing) == (observer_type is not Roots)
+    assert (observer.lost > 0) == ("limit" in settings)
+    assert (observer.untraced > 0) == ("max_probes_per_second" in settings)
 
 
 def test_otlp_json_writes_spans_without_their_links(tmp_path: Path):

@@ -13,7 +13,6 @@ transition, and times are seconds on the manager's clock:
 from __future__ import annotations
 
 import logging
-import random
 import subprocess
 import sys
 import threading
@@ -44,6 +43,7 @@ from kvtier.tiering import DeferReason
 from kvtier.tiering.reports import JobOutcome, JobReport, PassReport
 from kvtier.tiers.base import TransferJob
 from tests.support.lookups import PATIENCE, HandRuntime, ScriptedLookups, ctx, key, quiet
+from tests.support.wandering import headers, traced, wander
 
 EPOCH = 1_700_000_000_000_000_000
 STAYS = {names.PENDING, names.IN_FLIGHT, names.RESOLVED}
@@ -55,16 +55,6 @@ def no(keys):
 
 def fails(keys):
     raise OSError("unreachable")
-
-
-def headers(number: int, *, sampled: bool = True, state: str | None = None) -> dict[str, str]:
-    """A trace context whose trace is `number` and whose span is 100 more."""
-    made = {"traceparent": f"00-{number:032x}-{number + 100:016x}-{'01' if sampled else '00'}"}
-    return made if state is None else made | {"tracestate": state}
-
-
-def traced(req_id: str, number: int, *, sampled: bool = True, tenant: Any = None) -> ReqContext:
-    return ReqContext(req_id, {"tenant": tenant}, headers(number, sampled=sampled))
 
 
 class World:
@@ -486,6 +476,7 @@ def test_a_hung_worker_leaves_reads_past_the_deadline_and_a_probe_closed_in_flig
     ]
     (batch,) = world.named("lookup_batch")
     assert attributes(batch)[names.ERROR_TYPE] == "shutdown"
+    assert attributes(batch)[names.BATCH_QUEUE_TIME] == 10.0
     assert (seconds(batch.start_time), seconds(batch.end_time)) == ("2", "12")
     assert world.forgets_everything()
 
@@ -832,6 +823,7 @@ def test_a_call_is_remote_unless_the_tier_is_in_this_machine(tier, kind):
     world.observer.on_batch(report)
     (batch,) = world.named("lookup_batch")
     assert batch.kind is kind
+    assert attributes(batch)[names.BATCH_QUEUE_TIME] == 1.0
 
 
 def birth(tier: str = "1:test", seq: int = 1, **changes: Any) -> Transition:
@@ -1181,6 +1173,15 @@ def test_probes_beyond_the_rate_are_counted_on_their_batch():
     assert world.forgets_everything()
 
 
+def test_a_burst_is_bounded_unless_told_otherwise():
+    world = World()
+    for number in range(600):
+        world.ask(1, "r1", number=number)
+    world.release(1, "r1")
+    assert len(world.named("probe")) == 500
+    assert world.observer.untraced == 100
+
+
 def test_a_batch_of_which_the_rate_left_nothing_still_has_its_span():
     world = World(own={"max_probes_per_second": 1.0})
     world.ask(1, "r1", number=1)
@@ -1266,43 +1267,6 @@ class Counting(SimpleSpanProcessor):
 
     def on_end(self, span):
         self.ended += 1
-
-
-def wander(seed: int, observer: Any, between: Any, *, steps: int = 1500) -> None:
-    """Calls of every kind, drawn with `seed`, on a manager that is shut down at the end."""
-    rng = random.Random(seed)
-    runtime = VirtualRuntime(seed)
-
-    class Random(AsyncLookupManager):
-        def batch_lookup(self, keys, req_context):
-            if rng.random() < 0.2:
-                raise OSError("unreachable")
-            return [rng.random() < 0.5 for _ in keys]
-
-    with quiet():
-        lookups = Random(
-            "1:test", runtime=runtime, observer=observer, deadline=0.05, verdict_lifetime=0.1
-        )
-        for _ in range(steps):
-            number = rng.randrange(4)
-            asker = traced(f"r{number}", number + 1, sampled=number > 0)
-            match rng.randrange(9):
-                case 0 | 1 | 2 | 3:
-                    lookups.lookup(key(rng.randrange(3)), asker)
-                case 4:
-                    lookups.flush()
-                case 5:
-                    runtime.wait(0.01)
-                    runtime.sleep(0.05)
-                case 6:
-                    lookups.cleanup(asker.req_id)
-                case 7:
-                    lookups.mark_miss([key(rng.randrange(3))])
-                case 8:
-                    lookups.mark_hit([key(rng.randrange(3))], asker)
-            if rng.random() < 0.1:
-                between()
-        lookups.shutdown()
 
 
 def ends_stay(t: Transition) -> bool:
