@@ -15,6 +15,7 @@ from kvtier.check.counterexample import events, history
 from kvtier.check.drawing import write_graph
 from kvtier.check.lanes import Watch, run_models
 from kvtier.check.models import Model, Row, choose, lifecycle, read_manifest
+from kvtier.check.timeline import counterexample_spans, render_timeline, write_page
 from kvtier.check.tlc import Progress
 from kvtier.cli.limits import SIZE, timeout_option
 from kvtier.cli.logfile import LogFile
@@ -36,6 +37,8 @@ Examples:
       the lifecycle at a size of your own
   kvtier check --bug no_mark_miss
       what a known bug does, step by step
+  kvtier check --bug no_mark_miss --timeline bug.html
+      the same drawn, for a browser
   kvtier check --graph lifecycle.mmd
       a diagram of the lifecycle
 
@@ -67,6 +70,13 @@ error); 2 bad input; 3 Java or TLC is not installed; 130 interrupted.
     help="With a single model: write its counterexample, as JSON lines of labelled steps.",
 )
 @click.option(
+    "--timeline",
+    "page_path",
+    metavar="OUT.html",
+    type=NamedPath(),
+    help="With a single model: draw its counterexample, as one page for a browser.",
+)
+@click.option(
     "--graph",
     "graph_path",
     metavar="FILE",
@@ -85,6 +95,7 @@ def check_command(
     slow: bool,
     bug: str | None,
     history_path: Path | None,
+    page_path: Path | None,
     graph_path: Path | None,
     listing: bool,
     timeout: float | None,
@@ -112,8 +123,9 @@ def check_command(
     if listing:
         _list(models, as_json)
         return 0
-    if history_path is not None and len(models) != 1:
-        raise click.UsageError("--history is of a single model: name it, or a --bug.")
+    for option, path in ("--history", history_path), ("--timeline", page_path):
+        if path is not None and len(models) != 1:
+            raise click.UsageError(f"{option} is of a single model: name it, or a --bug.")
     with ExitStack() as stack:
         log = None if history_path is None else stack.enter_context(LogFile(history_path))
         shown = stack.enter_context(searches(len(models)))
@@ -132,10 +144,19 @@ def check_command(
     for row in rows:
         if row.problem is not None:
             click.echo(f"kvtier: {row.model.name}: {row.problem}", err=True)
+    if page_path is not None:
+        _draw(rows[0], page_path)
     if log is not None and log.error is not None:
         click.echo(f"kvtier: {log.path}: cannot be written: {log.error.strerror}", err=True)
         return 1
     return 0 if ok else 1
+
+
+def _draw(row: Row, path: Path) -> None:
+    title = f"{row.model.name} breaks {row.model.breaks}" if row.trace else row.model.name
+    write_page(path, render_timeline(counterexample_spans(events(row)), title, steps=True))
+    if not row.trace:
+        click.echo(f"kvtier: {path}: empty, for there is no counterexample", err=True)
 
 
 def _watch(shown: Searches) -> Watch:

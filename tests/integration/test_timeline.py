@@ -19,6 +19,7 @@ from kvtier.check.timeline import render_timeline
 from kvtier.cli import main
 from tests.support.chromium import Page, chromium, need_chromium
 from tests.support.drawn_spans import call, export, job, joined, key, look, many, probe
+from tests.support.tools import need_tlc
 
 EVIL = "<img src=x onerror=document.title='run'>"
 
@@ -741,6 +742,29 @@ def test_bad_input_is_one_line_and_no_page(folder: Path, content: str, said: str
     assert done.stderr.count("\n") == 1
     assert [path.name for path in folder.iterdir()] == ["spans.jsonl"]
     assert run("missing.jsonl").exit_code == 2
+
+
+def test_a_counterexample_of_tlc_is_drawn(folder: Path, browser: Page) -> None:
+    need_tlc()
+    how = "check --bug no_mark_miss --timeline bug.html"
+    checked = CliRunner().invoke(main, how)
+    assert checked.exit_code == 0, checked.output
+    browser.open(folder / "bug.html")
+    assert browser.complaints() == []
+    assert text(browser, "h1") == "no_mark_miss breaks GuaranteeInv"
+    assert text(browser, "#counts") == "8 steps"
+    assert lanes(browser)["k1"] == [
+        "pending, 1 step, from step 1",
+        "in flight, 4 steps, from step 2, ended by hit",
+        "hit, 3 steps, from step 6, end not told",
+    ]
+    done = lanes(browser)["what is done"]
+    assert (done[0], done[7]) == (
+        "Initial, 1 step, from step 0",
+        "MarkMiss(k1), 1 step, from step 7",
+    )
+    refused = CliRunner().invoke(main, "check --timeline bug.html")
+    assert (refused.exit_code, "single model" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("out", ["/dev/full", "no/such/folder.html", "/proc/out.html", "."])

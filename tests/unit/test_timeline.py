@@ -10,6 +10,7 @@ import re
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,9 +18,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvtier.check.counterexample import Event
+from kvtier.check.exploration import explored
 from kvtier.check.spans.reading import Span
-from kvtier.check.timeline import Timeline, arranged, render_timeline, write_page
+from kvtier.check.timeline import (
+    Timeline,
+    arranged,
+    counterexample_spans,
+    render_timeline,
+    write_page,
+)
 from kvtier.errors import KvtierError
+from kvtier.model.state import Config
 from tests.support.drawn_spans import (
     BEGIN,
     MANAGER,
@@ -386,6 +396,91 @@ def test_ten_thousand_probes_are_a_few_megabytes() -> None:
     page = render_timeline(many(10_000), "x")
     assert len(page) < 8_000_000
     assert len(data_of(page)["lanes"]) == 10_001
+
+
+# Counterexamples
+
+
+def entry(phase: str = "ABSENT", **rest: Any) -> dict[str, Any]:
+    usual = {"gen": 0, "verdict": "none", "error": False, "waiters": frozenset()}
+    return usual | {"phase": phase} | rest
+
+
+def steps(*told: tuple[str, dict[str, Any], tuple[str, ...]]) -> list[Event]:
+    """Events of one key `k1`: label, its entry, what else changed."""
+    return [
+        Event(n, label, changes, {"entry": {"k1": state}})
+        for n, (label, state, changes) in enumerate(told)
+    ]
+
+
+R1, BOTH = frozenset({"r1"}), frozenset({"r1", "r2"})
+WAY = steps(
+    ("Initial", entry(), ()),
+    ("Lookup_r1_k1_None", entry("PENDING", gen=1, waiters=R1), ("batch: +k1",)),
+    ("Flush", entry("IN_FLIGHT", gen=1, waiters=R1), ("batch: -k1", "entry[k1]: phase")),
+    ("WorkerCall", entry("IN_FLIGHT", gen=1, waiters=R1), ()),
+    ("Lookup_r2_k1_None", entry("IN_FLIGHT", gen=1, waiters=BOTH), ()),
+    ("Drain", entry("RESOLVED", gen=1, verdict="T", waiters=BOTH), ()),
+    ("MarkMiss_k1", entry("RESOLVED", gen=1, verdict="F", waiters=BOTH), ()),
+    ("Cleanup_r1", entry("RESOLVED", gen=1, verdict="F", waiters=frozenset({"r2"})), ()),
+    ("Cleanup_r2", entry(), ()),
+    ("Lookup_r1_k1_None", entry("PENDING", gen=2, waiters=R1), ()),
+    ("Flush", entry("IN_FLIGHT", gen=2, waiters=R1), ()),
+    ("Drain", entry("RESOLVED", gen=2, verdict="F", error=True, waiters=R1), ()),
+)
+
+
+def test_a_counterexample_is_drawn_step_by_step() -> None:
+    timeline = arranged(counterexample_spans(WAY))
+    done, lane, batch = timeline.lanes
+    assert [bar.span.attributes["label"] for bar in done.rows[0]][:3] == [
+        "Initial",
+        "Lookup(r1, k1) = None",
+        "Flush",
+    ]
+    assert [(bar.start, bar.end) for bar in done.rows[0]] == [(n, n + 1) for n in range(12)]
+    assert (lane.group, lane.name) == ("keys", "k1")
+    assert [(bar.kind, bar.start, bar.end) for bar in lane.rows[0]] == [
+        ("pending", 1, 2),
+        ("in_flight", 2, 5),
+        ("hit", 5, 6),
+        ("forced_miss", 6, 8),
+        ("pending", 9, 10),
+        ("in_flight", 10, 11),
+        ("error", 11, 12),
+    ]
+    ticks = [(tick.request, tick.time) for bar in lane.rows[0] for tick in bar.ticks]
+    assert ticks == [("r2", 4)]
+    assert lane.rows[0][-1].span.attributes["kvtier.probe.open"]
+    assert batch.name == "batch"
+    assert [(bar.span.attributes["label"], bar.end) for bar in batch.rows[0]] == [
+        ("+k1", 2),
+        ("-k1", 12),
+    ]
+
+
+def test_the_page_of_a_counterexample_counts_steps() -> None:
+    page = render_timeline(counterexample_spans(WAY), "some bug", steps=True)
+    assert "<title>some bug: 11 steps</title>" in page
+    assert data_of(page)["steps"]
+
+
+def test_a_counterexample_without_keys_or_steps_is_a_page_too() -> None:
+    [lane] = arranged(counterexample_spans([Event(0, "Initial", (), {"slot": ()})])).lanes
+    assert lane.name == "what is done"
+    assert counterexample_spans([]) == []
+
+
+def test_what_the_model_finds_is_drawn_as_often_as_phases_change() -> None:
+    way = explored(Config.of(2, 2, 2), "short_answer", None).way
+    timeline = arranged(counterexample_spans(way))
+    drawn = sum(len(row) for lane in timeline.lanes if lane.is_key for row in lane.rows)
+    phases = [[event.state["entry"][key]["phase"] for event in way] for key in ("k1", "k2")]
+    begun = sum(
+        after not in (before, "ABSENT") for one in phases for before, after in pairwise(one)
+    )
+    assert drawn == begun > 1
 
 
 # Contrast

@@ -7,7 +7,15 @@ TLC found as spans, for the same page.
 
 from __future__ import annotations
 
+from kvtier.check.timeline.counterexample import counterexample_spans
 from kvtier.check.timeline.model import Timeline, arranged
 from kvtier.check.timeline.page import page_of, render_timeline, write_page
 
-__all__ = ["Timeline", "arranged", "page_of", "render_timeline", "write_page"]
+__all__ = [
+    "Timeline",
+    "arranged",
+    "counterexample_spans",
+    "page_of",
+    "render_timeline",
+    "write_page",
+]

@@ -52,11 +52,11 @@ function attribute(span, name) {
 
 const probes = [];
 const bars = [];
-/* Rows of the chart: what is done, then the keys, and before each group of them its name. */
+/* Rows of the chart: what is done, then the keys, in groups, and before each group its name. */
 const done = [], keyed = [];
 for (const [group, name, isKey, part, shared, told] of data.lanes) {
   const last = keyed[keyed.length - 1];
-  if (isKey && (!last || last.group !== group)) {
+  if (group && (!last || last.group !== group)) {
     keyed.push({ group, name: group, isGroup: true, isKey: false, bars: [] });
   }
   const lane = { group, name, isKey: !!isKey, part, bars: [] };
@@ -68,7 +68,7 @@ for (const [group, name, isKey, part, shared, told] of data.lanes) {
     });
     bars.push(lane.bars[lane.bars.length - 1]);
   }
-  (isKey ? keyed : done).push(lane);
+  (group ? keyed : done).push(lane);
 }
 const lanes = [...done, ...keyed];
 lanes.forEach((lane, n) => { lane.number = n; });

@@ -21,7 +21,7 @@ from typing import Any, Final
 from kvtier.check.spans.reading import Link, Span
 from kvtier.telemetry import names
 
-__all__ = ["SCHEDULER", "Bar", "Lane", "Tick", "Timeline", "arranged"]
+__all__ = ["PART", "PART_OF", "STEP", "Bar", "Lane", "Tick", "Timeline", "arranged"]
 
 _STAYS = {names.PENDING: "pending", names.IN_FLIGHT: "in_flight", names.RESOLVED: "resolved"}
 _DOINGS = {names.LOOKUP_BATCH: "batch", names.PROMOTION: "promotion", names.CASCADE: "cascade"}
@@ -38,6 +38,11 @@ _SAME_FLUSH: Final = 8
 """So many calls are looked through for the one that asked for a probe."""
 
 SCHEDULER: Final = "scheduler"
+STEP: Final = "step"
+"""Name of the spans of a counterexample: what was done."""
+PART: Final = "part"
+"""And a value that some part of the state had."""
+PART_OF: Final = "kvtier.part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Bar:
     kind: str
     """`pending`, `in_flight`, a verdict (`hit`, `miss`, `error`, `forced_hit`,
     `forced_miss`, `resolved` if unknown), `probe`, `batch`, `promotion`, `cascade`,
-    `pass`, and the last four with `_failed` (of a pass: deferred)."""
+    `pass`, these four also with `_failed` (of a pass: deferred), `step`."""
     probe: Span | None = None
     """The probe that a stay belongs to, if it was found."""
     ticks: list[Tick] = field(default_factory=list)
@@ -79,6 +84,7 @@ class Lane:
     """One key, or one thing that is done, from left to right."""
 
     group: str
+    """`""`: it stays in the window while the others scroll."""
     name: str
     is_key: bool
     rows: list[list[Bar]]
@@ -158,6 +164,8 @@ def _kind(span: Span) -> str | None:
         return "probe"
     if first in _DOINGS and tier:
         return _DOINGS[first] + ("_failed" if span.error else "")
+    if span.name in (STEP, PART):
+        return STEP
     if span.name == names.SCHEDULER_LOOKUP:
         admitted = span.attributes.get(names.LOOKUP_RESULT) in ("admitted", None)
         return "pass" if admitted else "pass_failed"
@@ -177,6 +185,8 @@ def _lane_of(span: Span, kind: str) -> tuple[Any, ...]:
         return (True, *place, text(said.get(names.KEY)), text(said.get(names.SCOPE_OF)))
     if span.name == names.SCHEDULER_LOOKUP:
         return (False, SCHEDULER)
+    if kind == STEP:
+        return (False, STEP, text(said.get(PART_OF)))
     return (False, *place, kind.removesuffix("_failed"))
 
 
@@ -298,6 +308,10 @@ def _in_order(lanes: Mapping[tuple[Any, ...], list[Bar]]) -> list[Lane]:
         if place == (False, SCHEDULER):
             rank: tuple[Any, ...] = (1,)
             lane = Lane("", "scheduler passes", False, _rows(bars))
+        elif place[1] == STEP:
+            rank = (4, place[2]) if place[2] else (0,)
+            group = "other parts of the state" if place[2] else ""
+            lane = Lane(group, place[2] or "what is done", False, _rows(bars))
         elif place[0]:
             _, tier, manager, key, scope = place
             rank = (3, tier, manager, bars[0].start, key)
@@ -307,13 +321,14 @@ def _in_order(lanes: Mapping[tuple[Any, ...], list[Bar]]) -> list[Lane]:
             _, tier, manager, what = place
             rank = (0 if what == "batch" else 2, what == "cascade", tier, manager)
             plural = {"batch": "calls", "promotion": "promotions", "cascade": "cascades"}[what]
-            lane = Lane(_group(tier, manager), f"{tier} {plural}", False, _rows(bars))
+            lane = Lane("", f"{tier} {plural}", False, _rows(bars))
         found.append((rank, lane))
     return [lane for _, lane in sorted(found, key=lambda pair: pair[0])]
 
 
 def _group(tier: str, manager: str) -> str:
-    return f"tier {tier}, manager {manager}" if manager else f"tier {tier}"
+    told = (("tier", tier), ("manager", manager))
+    return ", ".join(f"{what} {which}" for what, which in told if which) or "keys"
 
 
 def _rows(bars: Sequence[Bar]) -> list[list[Bar]]:

@@ -42,15 +42,15 @@ def render_timeline(spans: Iterable[Span], title: str, *, steps: bool = False) -
 
 def page_of(timeline: Timeline, title: str, *, steps: bool = False) -> str:
     """The same for spans that were arranged before."""
-    data = _json(_data(timeline, title, steps))
+    data = _data(timeline, title, steps)
     style, script = _part("page.css"), "".join(map(_part, _SCRIPTS))
     policy = f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script)}"
     parts = {
         "POLICY": html.escape(policy, quote=False),
-        "TITLE": html.escape(f"{title}: {counted(timeline)}".encode(errors="replace").decode()),
+        "TITLE": html.escape(f"{title}: {data['counts']}".encode(errors="replace").decode()),
         "STYLE": style,
         "SCRIPT": script,
-        "DATA": data,
+        "DATA": _json(data),
     }
     return re.sub("%([A-Z]+)%", lambda mark: parts[mark[1]], _part("page.html"))
 
@@ -59,7 +59,11 @@ def counted(timeline: Timeline) -> str:
     """How much there is, in words."""
     keys = sum(lane.is_key for lane in timeline.lanes)
     parts = (timeline.probes, "probe"), (keys, "key"), (timeline.spans, "span")
-    return ", ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in parts)
+    return ", ".join(_amount(n, word) for n, word in parts)
+
+
+def _amount(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def write_page(path: Path, page: str) -> None:
@@ -131,7 +135,7 @@ def _data(timeline: Timeline, title: str, steps: bool) -> dict[str, Any]:
         lanes.append([*about, table.said(shared), bars])
     return {
         "title": title,
-        "counts": counted(timeline),
+        "counts": _amount(end - begin - 1, "step") if steps and number else counted(timeline),
         "repeats": timeline.repeats,
         "others": timeline.others,
         "steps": steps,
