@@ -21,15 +21,16 @@ more. So nothing here grows beyond what is alive in the manager.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import BatchReport, LookupPhase, Outcome, Transition, Trigger
+from kvtier.telemetry.probes import Probe, Sink, Stay, Waiter
 
-__all__ = ["BatchView", "Histories", "Probe", "Sink", "Stay", "Waiter"]
+__all__ = ["BatchView", "Histories"]
 
 _ABSENT, _PENDING, _IN_FLIGHT, _RESOLVED = LookupPhase
 
@@ -40,69 +41,6 @@ _VERDICTS: Final = {
     Outcome.LOOKUP_ERROR: False,
     Outcome.FORCED_MISS: False,
 }
-
-
-class Waiter(NamedTuple):
-    """A request that is in a probe."""
-
-    req_id: str
-    time: float
-    """When it joined. Who was in a probe that was asked again joins the new question then."""
-    origin: SpanContext
-    """Its own span, from its headers; invalid if it has none or is not traced."""
-
-
-@dataclass(slots=True)
-class Stay:
-    """A probe's time in one phase, or with one verdict."""
-
-    phase: LookupPhase
-    began: float
-    opened: int | None
-    """`seq` of the transition that began it; `None`: it was under way already."""
-    verdict: bool | None = None
-    ended: float = 0.0
-    closed: Transition | None = None
-    """What ended it; `None`: it was cut off."""
-    deadline_reads: int = 0
-    excused_reads: int = 0
-    discarded_answers: int = 0
-    stored: bool = False
-    joiners: list[Waiter] = field(default_factory=list)
-    """Who joined while the verdict was held."""
-
-
-@dataclass(slots=True)
-class Probe:
-    """One generation of a probe."""
-
-    first: Transition
-    """Its birth, or where its truncated history starts."""
-    creator: Waiter
-    """Who asked or, if that is not known, through whom it became known."""
-    truncated: bool
-    traced: bool
-    """False: the rate bound left it out."""
-    waiters: list[Waiter]
-    """Who else joined before the verdict."""
-    stays: list[Stay] = field(default_factory=list)
-    """Those before the verdict."""
-    ended: float = 0.0
-    last: Transition | None = None
-    """What ended it; `None`: cut off, or it had ended when it became known."""
-    cut: bool = False
-    span: SpanContext | None = None
-    """For the sink: the span it made of this probe."""
-
-
-class Sink(Protocol):
-    """Who is told of what is finished."""
-
-    def ended(self, probe: Probe) -> None:
-        """A generation got its verdict, or went without one, or was cut off."""
-
-    def left(self, probe: Probe, stay: Stay) -> None:
-        """A verdict is held no more, or was changed, or was cut off."""
 
 
 class BatchView(NamedTuple):

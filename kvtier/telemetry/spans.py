@@ -6,7 +6,7 @@ order and makes the spans, after the fact and with explicit times. What is where
 
 * here: the queue, the thread, whom to listen to;
 * `sampling.py`: which requests are traced at all, and the bound on probes per second;
-* `histories.py`: transitions put together to the history of a probe;
+* `histories.py`, `probes.py`: transitions put together to the history of a probe;
 * `writer.py`: histories, batches, jobs and passes as spans.
 
     with SpanObserver() as spans, MyLookups("1:mine", observer=spans) as lookups:
@@ -108,7 +108,7 @@ class SpanObserver:
     @property
     def untraced(self) -> int:
         """Generations that the bound on probes per second left without spans."""
-        return sum(histories.untraced for histories in self._managers.values())
+        return sum(histories.untraced for histories in list(self._managers.values()))
 
     # -- on the scheduler's thread ---------------------------------------------------------
 

@@ -35,7 +35,8 @@ from opentelemetry.trace import (
 from kvtier.lifecycle import BatchReport, LookupPhase, Outcome, Transition
 from kvtier.log import shown
 from kvtier.telemetry import names
-from kvtier.telemetry.histories import BatchView, Probe, Stay, Waiter
+from kvtier.telemetry.histories import BatchView
+from kvtier.telemetry.probes import Probe, Stay, Waiter
 from kvtier.tiering.reports import JobOutcome, JobReport, PassReport
 
 __all__ = ["MAX_LINKS", "ManagerWriter", "SpanWriter"]

@@ -811,6 +811,7 @@ def test_at_most_128_requests_are_linked():
     [
         ("1:fs", SpanKind.INTERNAL),
         ("2:memory", SpanKind.INTERNAL),
+        ("fs", SpanKind.INTERNAL),
         ("1:redis", SpanKind.CLIENT),
         ("1:test", SpanKind.CLIENT),
     ],
