@@ -36,6 +36,7 @@ from kvtier.telemetry import names
 from kvtier.telemetry.recording import RecordingObserver
 from kvtier.telemetry.vllm import VllmOffloadInstrumentor
 from kvtier.telemetry.vllm.shape import MODULE
+from kvtier.telemetry.vllm.worker import Questions
 from tests.peer.conftest import peer
 from tests.peer.vllm_wheel import NEWEST, PHASED, UNPHASED, source
 
@@ -309,6 +310,44 @@ def test_the_call_of_the_back_end_is_told_before_its_answers(traced):
     lookups.close()
 
 
+def test_the_call_is_told_even_if_the_worker_is_slow_to_go_on(traced, monkeypatch):
+    may_go_on = threading.Event()
+    may_go_on.set()
+    get = Questions.get
+
+    def slow_get(self: Questions) -> Any:
+        assert may_go_on.wait(PATIENCE)
+        return get(self)
+
+    def answer(keys: list[OffloadKey]) -> list[bool]:
+        may_go_on.clear()
+        return [True] * len(keys)
+
+    monkeypatch.setattr(Questions, "get", slow_get)
+    lookups, recorder = traced.recorded(answer)
+    lookups.ask("r1", A)
+    lookups.answered()
+    assert recorder.told_before == [2]
+    may_go_on.set()
+    lookups.close()
+
+
+def test_who_takes_the_place_of_another_is_seen(traced):
+    lookups, recorder = traced.recorded()
+    lookups.ask("r1", A)
+    lookups.ask("r2", A)
+    lookups.answered()
+    lookups.ask("r1", A)
+    lookups.manager.cleanup("r2")
+    lookups.ask("r3", A)
+    lookups.manager.flush()
+    assert recorder.lines[4:] == [
+        "a1: resolved>resolved release released 1 r2",
+        "a1: resolved>resolved join joined 2 r3",
+    ]
+    lookups.close()
+
+
 def test_a_probe_is_pending_from_the_lookup_to_the_flush(traced):
     lookups, recorder = traced.recorded()
     before = time.monotonic()
@@ -365,10 +404,12 @@ def test_a_failed_load_ends_one_verdict_and_begins_another(traced):
 
 
 def test_shutdown_closes_what_has_no_answer(traced):
-    lookups, recorder = traced.recorded(lambda keys: [])
+    lookups, recorder = traced.recorded()
+    lookups.held.clear()
     lookups.ask("r1", A)
     lookups.manager.flush()
     lookups.ask("r1", B)
+    lookups.answer = lambda keys: []
     lookups.close()
     assert recorder.lines[3:] == [
         "a1: in_flight>absent close closed 0",
@@ -396,6 +437,29 @@ def test_a_lazy_answer_is_read_as_vllm_reads_it(traced):
     lookups.answered()
     assert lookups.ask("r1", A, B) == [True, False]
     assert recorder.batches[0].verdicts == [True, False]
+    lookups.close()
+
+
+def test_a_lazy_answer_that_vllm_does_not_read_to_its_end_has_not_failed(traced):
+    lookups, recorder = traced.recorded(lambda keys: (key == A for key in (*keys, C)))
+    lookups.ask("r1", A)
+    lookups.ask("r2", B)
+    lookups.answered()
+    assert [report.failure for report in recorder.batches] == [None, None]
+    lookups.close()
+
+
+def test_a_call_that_brings_no_answer_is_told_all_the_same(traced):
+    lookups, recorder = traced.recorded(lambda keys: [])
+    lookups.ask("r1", A)
+    lookups.manager.flush()
+
+    def told() -> bool:
+        lookups.manager.drain_results()
+        return bool(recorder.batches)
+
+    until(told)
+    assert (recorder.batches[0].verdicts, recorder.batches[0].failure) == ([], None)
     lookups.close()
 
 

@@ -65,7 +65,6 @@ class Calls:
 
     def work(self, item: list[Triple] | None, posted: float) -> None:
         """The worker was given its next item."""
-        self.settle()
         self._posted = posted
         self._generations = {key: generation + 1 for key, _, generation in item or ()}
 
