@@ -22,7 +22,7 @@ import kvtier
 from tests.bench.lookups import lookup_results
 from tests.bench.measure import Result
 from tests.bench.replays import TRACE, replay_results
-from tests.bench.telemetry import telemetry_results
+from tests.bench.telemetry import instrumented_results, telemetry_results
 from tests.peer.vllm_wheel import NEWEST, PeerUnavailable, load
 
 PARTS = ["lookups", "telemetry", "replay"]
@@ -75,6 +75,10 @@ def _run(options: argparse.Namespace, skipped: list[str]) -> Iterator[Result]:
         yield from lookup_results(peer, f"vLLM {NEWEST}", options.rounds)
     if options.only in (None, "telemetry"):
         yield from telemetry_results(options.rounds)
+        try:
+            yield from instrumented_results(load, f"vLLM {NEWEST}", options.rounds)
+        except PeerUnavailable as error:
+            skipped.append(f"an instrumented vLLM: {error}")
     if options.only in (None, "replay"):
         if options.trace.is_file():
             yield from replay_results(options.trace)

@@ -6,16 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from kvtier.lookup import AsyncLookupManager
 from kvtier.telemetry.spans import SpanObserver
+from kvtier.telemetry.vllm import VllmOffloadInstrumentor
+from kvtier.telemetry.vllm.shape import MODULE
 from tests.bench.lookups import TYPICAL, Asked, Shape, Side
 from tests.bench.measure import Clocks, Result, Spread, in_turn
 
-__all__ = ["telemetry_results"]
+__all__ = ["instrumented_results", "telemetry_results"]
 
 UNWANTED = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
 WANTED = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -24,6 +28,8 @@ PRESENT_BOUND = 1.1
 """Times the cost without an observer, for a request that is not wanted."""
 TRANSITION_BOUND = 3000.0
 """Nanoseconds of the scheduler's thread."""
+INSTRUMENTED_BOUND = 1.1
+"""Times the cached lookup of a vLLM that is not instrumented."""
 TRANSITIONS = 4
 """Of a probe's whole life with one waiter: asked, sent, answered, released."""
 
@@ -48,7 +54,7 @@ class Traced(Side):
 def telemetry_results(rounds: int) -> Iterator[Result]:
     """Every benchmark of an observer."""
     provider = TracerProvider(shutdown_on_exit=False)
-    observer = SpanObserver(provider, limit=sys.maxsize, max_probes_per_second=None)
+    observer = SpanObserver(provider, limit=sys.maxsize, max_probes_per_second=None, thread=False)
     bare = Side(AsyncLookupManager)
     unwanted = Traced(AsyncLookupManager, UNWANTED, observer=observer)
     wanted = Traced(AsyncLookupManager, WANTED, observer=observer)
@@ -69,9 +75,12 @@ def telemetry_results(rounds: int) -> Iterator[Result]:
                 "no observer",
                 PRESENT_BOUND,
             )
-        first, second = in_turn(
-            lambda: wanted.whole_probes(TYPICAL), lambda: bare.whole_probes(TYPICAL), rounds
-        )
+
+        def seen() -> Clocks:
+            observer.pump()
+            return wanted.whole_probes(TYPICAL)
+
+        first, second = in_turn(seen, partial(bare.whole_probes, TYPICAL), rounds)
         extra = [(a.caller - b.caller) / TRANSITIONS for a, b in zip(first, second, strict=True)]
         yield Result(
             f"wanted: one transition, {TYPICAL}", "ns", Spread.of(extra), bound=TRANSITION_BOUND
@@ -80,4 +89,38 @@ def telemetry_results(rounds: int) -> Iterator[Result]:
         for side in (bare, unwanted, wanted):
             side.manager.shutdown()
         observer.close()
+        provider.shutdown()
+
+
+def instrumented_results(
+    vllm: Callable[[], ModuleType], beside: str, rounds: int
+) -> Iterator[Result]:
+    """vLLM's own manager, traced, beside itself; `vllm` loads its module anew each time."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    instrumentor, module = VllmOffloadInstrumentor(), vllm()
+    bare = Side(vllm().AsyncLookupManager)
+    with mock.patch.dict(sys.modules, {MODULE: module}):
+        instrumentor.instrument(tracer_provider=provider)
+    traced = Traced(module.AsyncLookupManager, WANTED)
+    try:
+        samples: dict[str, tuple[Callable[[Side, Shape], Clocks], float | None]] = {
+            "cached lookup": (Side.cached_lookups, INSTRUMENTED_BOUND),
+            "whole probe": (Side.whole_probes, None),
+        }
+        for name, (sample, bound) in samples.items():
+            first, second = in_turn(
+                partial(sample, traced, TYPICAL), partial(sample, bare, TYPICAL), rounds
+            )
+            yield Result.paired(
+                f"instrumented: {name}, {TYPICAL}",
+                "ns",
+                [clocks.caller for clocks in first],
+                [clocks.caller for clocks in second],
+                beside,
+                bound,
+            )
+    finally:
+        for side in (bare, traced):
+            side.manager.shutdown()
+        instrumentor.uninstrument()
         provider.shutdown()
