@@ -20,7 +20,7 @@ from kvtier.errors import UsageError
 from kvtier.lifecycle import LookupPhase, Outcome, Transition, Trigger
 from kvtier.lookup import AsyncLookupManager
 from kvtier.request import ReqContext
-from kvtier.runtime import VirtualRuntime
+from kvtier.runtime import ThreadRuntime, VirtualRuntime
 from kvtier.telemetry import names
 from kvtier.telemetry.compose import CompositeObserver
 from kvtier.telemetry.recording import RecordingObserver
@@ -209,7 +209,7 @@ def test_a_bucket_admits_a_burst_and_then_so_many_a_second():
     bucket = TokenBucket(2.0)
     assert [bucket.admit(10.0) for _ in range(3)] == [True, True, False]
     assert [bucket.admit(10.5) for _ in range(2)] == [True, False]
-    assert [bucket.admit(9.0), bucket.admit(10.9)] == [False, False]
+    assert [bucket.admit(9.0), bucket.admit(10.9), bucket.admit(11.0)] == [False, False, True]
     assert [bucket.admit(99.0) for _ in range(3)] == [True, True, False]
 
 
@@ -500,6 +500,33 @@ def test_the_times_are_wall_clock_times_if_nothing_else_is_said():
     for span in spans:
         assert span.start_time is not None
         assert before - 10**8 <= span.start_time <= after + 10**8
+
+
+def test_real_threads_tell_the_same():
+    recorder = RecordingObserver()
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with SpanObserver(provider, epoch_ns=EPOCH, max_probes_per_second=None) as observer:
+        both = CompositeObserver(recorder, observer)
+        runtime = ThreadRuntime()
+        with Steady("1:test", runtime=runtime, observer=both) as lookups:
+            for number in range(200):
+                lookups.lookup(key(number), ctx(f"r{number}"))
+                lookups.lookup(key(number // 2), ctx(f"r{number}"))
+                if number % 10 == 9:
+                    lookups.flush()
+                    runtime.wait(PATIENCE)
+                if number >= 20:
+                    lookups.cleanup(f"r{number - 20}")
+            for number in range(200):
+                lookups.cleanup(f"r{number}")
+    assert observer.lost == 0
+    spans = [span for span in exporter.get_finished_spans() if span.name.startswith("probe")]
+    check_parents(spans)
+    ends = [t.seq for t in recorder.transitions if ends_stay(t)]
+    assert len(ends) > 400
+    assert sorted(attributes(s)[names.SEQ] for s in spans if s.name in STAYS) == ends
 
 
 class Stuck(SpanExporter):
