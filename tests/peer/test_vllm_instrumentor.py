@@ -34,7 +34,7 @@ from kvtier.lifecycle import BatchReport, Transition
 from kvtier.request import ReqContext
 from kvtier.telemetry import names
 from kvtier.telemetry.recording import RecordingObserver
-from kvtier.telemetry.vllm import VllmOffloadInstrumentor
+from kvtier.telemetry.vllm import VllmOffloadInstrumentor, tracing
 from kvtier.telemetry.vllm.shape import MODULE
 from kvtier.telemetry.vllm.worker import Questions
 from tests.peer.conftest import peer
@@ -200,6 +200,15 @@ def placed(version: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = peer(version)
     monkeypatch.setitem(sys.modules, MODULE, module)
     return module
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture
@@ -855,7 +864,7 @@ def test_managers_made_after_uninstrument_are_not_traced_and_those_after_that_ar
     assert len(second.lines) == 2
 
 
-def test_it_can_be_taken_away_while_vllm_runs(traced):
+def test_it_can_be_taken_away_while_vllm_runs(traced, hasty):
     """No question is lost and none is asked twice."""
     for _ in range(20):
         lookups, _ = traced.recorded()
@@ -877,6 +886,51 @@ def test_it_can_be_taken_away_while_vllm_runs(traced):
         thread.join(PATIENCE)
         lookups.close()
         assert [key for call in lookups.calls for key in call] == asked
+
+
+def test_a_question_that_is_asked_while_tracing_ends_is_not_lost(traced, monkeypatch):
+    lookups = traced.spanned()
+    clock = tracing._clock
+
+    def ending() -> float:
+        if traced.instrumentor.is_instrumented_by_opentelemetry:
+            traced.instrumentor.uninstrument()
+        return clock()
+
+    monkeypatch.setattr(tracing, "_clock", ending)
+    lookups.ask("r1", A)
+    assert type(lookups.manager._lookup_batch) is list
+    lookups.answered()
+    assert lookups.ask("r1", A) == [True]
+    lookups.close()
+
+
+def test_a_question_that_was_taken_over_is_not_added_again():
+    births = tracing._Births([], threading.RLock())
+    triple = (A, ReqContext("r1"), 0)
+    births.append(triple)
+    successor = births.give_up()
+    births.append(triple)  # as if this call had begun before the one above
+    assert successor == [triple]
+
+
+def test_uninstrument_waits_for_a_flush_that_is_under_way(traced, monkeypatch):
+    lookups = traced.spanned()
+    thread = threading.Thread(target=traced.instrumentor.uninstrument)
+    put = Questions.put
+
+    def slow_put(self: Questions, item: Any) -> None:
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+        put(self, item)
+
+    monkeypatch.setattr(Questions, "put", slow_put)
+    lookups.ask("r1", A)
+    lookups.manager.flush()
+    thread.join(PATIENCE)
+    assert not traced.instrumentor.is_instrumented_by_opentelemetry
+    lookups.close()
 
 
 def test_an_observer_that_raises_ends_the_tracing_and_nothing_else(traced, caplog):
