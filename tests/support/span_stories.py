@@ -610,6 +610,20 @@ rejected(
 )
 rejected(
     "L106",
+    "held_though_taken_back",
+    "a verdict is held of a question that was taken back",
+    Life()
+    .stay("pending", (2, "release", "abandoned", "absent"))
+    .held(True, (5, "release", "released", "absent")),
+)
+rejected(
+    "L106",
+    "probe_ended_first",
+    "a probe ends with a lower number than it began, and its stays are missing",
+    edited(hit(born=5), None, ended_seq=3).probe,
+)
+rejected(
+    "L106",
     "one_number_twice",
     "a probe is born with the number with which the one before it ended, and is no re-ask",
     hit(),
