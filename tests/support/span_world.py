@@ -154,6 +154,9 @@ def check_parents(spans: Sequence[ReadableSpan]) -> None:
         for span in spans
         if span.name not in STAYS
     }
+    ends: dict[str, set[int | None]] = {}
+    for span in spans:
+        ends.setdefault(attributes(span)[names.KEY], set()).add(span.end_time)
     for span in spans:
         if span.name in STAYS:
             has = attributes(span)
@@ -161,11 +164,7 @@ def check_parents(spans: Sequence[ReadableSpan]) -> None:
             assert span.parent is not None
             assert (span.parent.trace_id, span.parent.span_id) == ids(probe)
             assert span.get_span_context().trace_id == ids(probe)[0]  # type: ignore[union-attr]
-            begins = {
-                other.end_time
-                for other in spans
-                if attributes(other)[names.KEY] == has[names.KEY] and other is not span
-            } | {probe.start_time}
+            begins = ends[has[names.KEY]] | {probe.start_time}
             assert span.start_time in begins
 
 
