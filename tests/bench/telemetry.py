@@ -58,6 +58,11 @@ def telemetry_results(rounds: int) -> Iterator[Result]:
     bare = Side(AsyncLookupManager)
     unwanted = Traced(AsyncLookupManager, UNWANTED, observer=observer)
     wanted = Traced(AsyncLookupManager, WANTED, observer=observer)
+
+    def seen(sample: Callable[[Side, Shape], Clocks], side: Side) -> Clocks:
+        observer.pump()
+        return sample(side, TYPICAL)
+
     try:
         samples: dict[str, Callable[[Side, Shape], Clocks]] = {
             "cached lookup": Side.cached_lookups,
@@ -65,7 +70,7 @@ def telemetry_results(rounds: int) -> Iterator[Result]:
         }
         for name, sample in samples.items():
             first, second = in_turn(
-                partial(sample, unwanted, TYPICAL), partial(sample, bare, TYPICAL), rounds
+                partial(seen, sample, unwanted), partial(sample, bare, TYPICAL), rounds
             )
             yield Result.paired(
                 f"not wanted: {name}, {TYPICAL}",
@@ -75,12 +80,9 @@ def telemetry_results(rounds: int) -> Iterator[Result]:
                 "no observer",
                 PRESENT_BOUND,
             )
-
-        def seen() -> Clocks:
-            observer.pump()
-            return wanted.whole_probes(TYPICAL)
-
-        first, second = in_turn(seen, partial(bare.whole_probes, TYPICAL), rounds)
+        first, second = in_turn(
+            partial(seen, Side.whole_probes, wanted), partial(bare.whole_probes, TYPICAL), rounds
+        )
         extra = [(a.caller - b.caller) / TRANSITIONS for a, b in zip(first, second, strict=True)]
         yield Result(
             f"wanted: one transition, {TYPICAL}", "ns", Spread.of(extra), bound=TRANSITION_BOUND
