@@ -301,6 +301,13 @@ incomplete(
 )
 
 
+incomplete(
+    "no_resolved_last",
+    "after a mark the verdict is held, and that span is missing",
+    Life().sent(2).answered(3, "hit").held(True, (4, "mark_miss", "forced_miss", "resolved")),
+)
+
+
 def edited(life: Life, stay: int | None, **attributes: object) -> Life:
     """With other attributes on the probe (`None`) or a stay. In names `_` stands for a dot."""
     span = life.probe if stay is None else life.stays[stay]

@@ -155,6 +155,28 @@ def test_an_edited_attribute_is_never_accepted(
     assert checked.violations or not checked.is_complete
 
 
+@tampered
+@given(
+    number=some_span,
+    name=st.sampled_from([*LIFECYCLE, "probe.waiters", "probe.stored", "probe.open", "x"]),
+    value=st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(),
+    ),
+)
+def test_whatever_an_attribute_is_it_is_judged(
+    tmp_path: Path, number: int, name: str, value: object
+) -> None:
+    spans = [deepcopy(one) if n == number else one for n, one in enumerate(EXPORT)]
+    spans[number].attributes[name] = value
+    checked = check(spans, tmp_path)
+    assert PROBES - 1 <= checked.probes <= PROBES + 1
+    assert checked.wrong == checked.violation_count
+
+
 @pytest.mark.parametrize("name", LIFECYCLE)
 def test_a_missing_attribute_is_never_accepted(name: str, tmp_path: Path) -> None:
     for number, span in enumerate(EXPORT):

@@ -346,6 +346,15 @@ def test_a_console_span_without_times_is_noted(tmp_path: Path) -> None:
     ]
 
 
+def test_a_console_number_of_more_than_64_bits_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    by_the_console(made_by_the_sdk(), path)
+    file = SpanFile(write(path, path.read_text().replace('"n": 7', f'"n": {2**63}')))
+    assert [span.name for span in file] == ["probe.pending"]
+    ((_, why),) = file.unusable
+    assert "n has more than 64 bits" in why
+
+
 def test_other_signals_in_a_file_say_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "a", '{"resourceMetrics":[{}]}\n' + lines()[0])
     assert [span.line for span in read_spans(path)] == [2, 2]

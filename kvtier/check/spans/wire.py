@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 __all__ = [
@@ -221,8 +221,13 @@ def console_span(line: int, text: bytes) -> Span | None:
 
 
 def _scalars(attributes: dict[str, Any] | None) -> dict[str, Value]:
-    found = (attributes or {}).items()
-    return {name: value for name, value in found if isinstance(value, str | int | float)}
+    found: dict[str, Value] = {}
+    for name, value in (attributes or {}).items():
+        if isinstance(value, str | int | float):
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValidationError(f"{name} has more than 64 bits")
+            found[name] = value
+    return found
 
 
 def _nanoseconds(time: datetime) -> int:
