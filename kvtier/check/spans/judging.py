@@ -94,7 +94,7 @@ class Judge:
                 now.breaks("L67", told, young.probe, now.probe)
         elif late is not None and late.last is not None and now.first is not None:
             if now.low < late.high:
-                told = f"born of nothing, and generation {late.number} was still there"
+                told = f"begins while generation {late.number} is still there"
                 now.breaks("L38", told, now.first, late.last)
             elif now.low == late.high and not follows:
                 told = f"number {now.low} is also that of another transition"
