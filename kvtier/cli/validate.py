@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -21,12 +21,14 @@ from kvtier.check.spans.checking import Checked, Violation, Watch, check_spans
 from kvtier.check.spans.generation import Step
 from kvtier.check.spans.reading import SpanFile
 from kvtier.cli.options import NamedPath, Whole
-from kvtier.cli.tables import plain_table, print_wide
+from kvtier.cli.tables import plain_table
 
 __all__ = ["validate_command"]
 
 SCHEMA = "kvtier.validate/1"
 SHOWN = 10
+_WIDE = 160
+"""Columns of what is not a terminal."""
 
 EPILOG = """\b
 Examples:
@@ -76,7 +78,7 @@ def validate_command(
     if as_json:
         click.echo(json.dumps(_as_json(checked, shown), indent=2))
     else:
-        print_wide(_summary(checked, shown))
+        _print(_summary(checked, shown))
     if checked.violation_count:
         return 1
     return 1 if require_complete and not checked.is_complete else 0
@@ -168,17 +170,30 @@ def _violation(checked: Checked, violation: Violation) -> dict[str, Any]:
     }
 
 
-def _summary(checked: Checked, shown: list[Violation]) -> RenderableType:
-    parts: list[RenderableType] = [_counts(checked), ""]
+def _print(parts: Iterable[RenderableType]) -> None:
+    """Tables as wide as they may be, and lines whole: a path in them may be long."""
+    if sys.stdout is None:
+        return
+    width = None if sys.stdout.isatty() else _WIDE
+    console = Console(highlight=False, markup=False, width=width)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str | Text))
+
+
+def _summary(checked: Checked, shown: list[Violation]) -> Iterator[RenderableType]:
+    yield _counts(checked)
+    yield ""
     for violation in shown:
-        parts += _told(violation)
+        yield from _told(violation)
     hidden = checked.violation_count - len(shown)
     if hidden:
-        parts += [f"{hidden:,} more: --limit N shows them", ""]
+        yield f"{hidden:,} more: --limit N shows them"
+        yield ""
     notices = list(_notices(checked))
+    yield from notices
     if notices:
-        parts += [*notices, ""]
-    return Group(*parts, _last_line(checked))
+        yield ""
+    yield _last_line(checked)
 
 
 def _counts(checked: Checked) -> Table:
@@ -199,20 +214,22 @@ def _counts(checked: Checked) -> Table:
     return table
 
 
-def _told(violation: Violation) -> list[RenderableType]:
+def _told(violation: Violation) -> Iterator[RenderableType]:
     where = f"{violation.file}:{violation.line}"
-    line = Text.assemble((violation.requirement, "bold red"), f" {where}: {violation.name}: ")
-    parts: list[RenderableType] = [line + Text(violation.says)]
+    told = _printable(f" {where}: {violation.name}: {violation.says}")
+    yield Text.assemble((violation.requirement, "bold red"), told)
     if violation.history:
-        parts.append(Padding(_history(violation.history), (0, 0, 0, 4)))
-    return [*parts, ""]
+        yield Padding.indent(_history(violation.history), 4)
+    yield ""
 
 
 def _history(history: tuple[Step, ...]) -> Table:
     table = plain_table("generation", "seq", "from", "trigger", "outcome", "to", "line")
     for step in history:
         cells = (step.generation, step.seq, step.source, step.trigger, step.outcome, step.target)
-        table.add_row(*("" if cell is None else str(cell) for cell in cells), str(step.line))
+        table.add_row(
+            *("" if cell is None else _printable(str(cell)) for cell in cells), str(step.line)
+        )
     return table
 
 
@@ -224,12 +241,17 @@ def _notices(checked: Checked) -> Iterator[str]:
         if file.cut:
             yield f"{file.name}: {file.cut}; what came before is judged"
         for one in file.unusable[:SHOWN]:
-            yield f"{file.name}:{one.line}: cannot be used: {one.why}"
+            yield _printable(f"{file.name}:{one.line}: cannot be used: {one.why}")
         if file.unusable_count > SHOWN:
             more = file.unusable_count - SHOWN
             yield f"{file.name}: {more:,} more spans cannot be used"
     if checked.repeats:
         yield f"{checked.repeats:,} spans were exported more than once, unchanged"
+
+
+def _printable(text: str) -> str:
+    """What a span says may be anything, and a terminal obeys some of it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _last_line(checked: Checked) -> Text:
@@ -239,7 +261,9 @@ def _last_line(checked: Checked) -> Text:
         told = f"{count:,} {'violation' if count == 1 else 'violations'} of spec/lifecycle.md"
         return Text.assemble(("wrong: ", "bold red"), told)
     if verdict == "right":
-        told = f"{checked.complete:,} of {checked.probes:,} complete, all as spec/lifecycle.md has it"
+        told = (
+            f"{checked.complete:,} of {checked.probes:,} complete, all as spec/lifecycle.md has it"
+        )
         return Text.assemble(("right: ", "bold green"), told)
     told = "nothing that is told is wrong; what is not told is neither right nor wrong"
     return Text.assemble(("incomplete: ", "bold yellow"), told)

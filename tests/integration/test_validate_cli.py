@@ -195,6 +195,28 @@ def test_what_was_not_judged_is_said(tmp_path: Path) -> None:
         assert told in out.splitlines()
 
 
+def test_lines_are_whole_however_long_a_path_is(tmp_path: Path) -> None:
+    folder = tmp_path / ("f" * 120) / ("g" * 120)
+    folder.mkdir(parents=True)
+    path = many_wrong(folder / "a", 1)
+    _, out, _ = run(path)
+    says = "sweep does not lead from pending to in_flight as sent"
+    assert f"L73 {path}:2: probe.pending: {says}" in out.splitlines()
+
+
+def test_a_span_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
+    life = hit()
+    life.stays[2].attributes["probe.outcome"] = "\x1b[2J\x9b31m"
+    life.stays[1].name = "probe.in_flight \x1b]0;owned\x07"
+    life.stays[1].without("probe.seq")
+    path = tmp_path / "a"
+    path.write_text(export(life.spans))
+    _, out, _ = run(path)
+    assert out.isascii()
+    assert all(c.isprintable() or c == "\n" for c in out)
+    assert "\\x1b[2J\\x9b31m" in out
+
+
 def test_several_files_and_standard_input_are_one_export(tmp_path: Path) -> None:
     lines = ACCEPTED.read_bytes().splitlines(keepends=True)
     first = tmp_path / "first"
