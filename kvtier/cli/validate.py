@@ -72,7 +72,7 @@ def validate_command(
     exporter prints; gzipped or not; `-` is standard input. Spans of other libraries
     are passed over. All files together are one export.
     """
-    with _progress() as watch:
+    with _progress(paths[0]) as watch:
         checked = check_spans(paths, watch=watch)
     shown = checked.violations[: limit if limit is not None or as_json else SHOWN]
     if as_json:
@@ -85,7 +85,7 @@ def validate_command(
 
 
 @contextmanager
-def _progress() -> Iterator[Watch | None]:
+def _progress(first: Path) -> Iterator[Watch | None]:
     """Bytes read, where standard error is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
@@ -99,7 +99,7 @@ def _progress() -> Iterator[Watch | None]:
         transient=True,
     )
     with bar:
-        task = bar.add_task("reading", total=None)
+        task = bar.add_task(f"reading {first.name}", total=None)
 
         def watch(file: SpanFile | None) -> None:
             if file is None:
