@@ -91,7 +91,7 @@ def _progress(first: Path) -> Iterator[Watch | None]:
         yield None
         return
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TimeElapsedColumn(),
