@@ -1059,21 +1059,36 @@ def test_without_vllm_nothing_happens(instrumentor, caplog):
 # -- from outside ------------------------------------------------------------------------------
 
 SCRIPT = """
-from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
-from vllm.v1.kv_offload.base import ReqContext
+import multiprocessing, sys, time
 
-class Files(AsyncLookupManager):
-    def batch_lookup(self, keys, req_context):
-        return [True] * len(keys)
+def serve(shut_down, linger=0.0):
+    from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
+    from vllm.v1.kv_offload.base import ReqContext
 
-manager = Files("fs")
-manager.lookup(b"a", ReqContext("r1"))
-manager.flush()
-while manager.lookup(b"a", ReqContext("r1")) is None:
+    class Files(AsyncLookupManager):
+        def batch_lookup(self, keys, req_context):
+            return [True] * len(keys)
+
+    manager = Files("fs")
+    manager.lookup(b"a", ReqContext("r1"))
     manager.flush()
-manager.cleanup("r1")
-if {shut_down}:
-    manager.shutdown()
+    while manager.lookup(b"a", ReqContext("r1")) is None:
+        manager.flush()
+    manager.cleanup("r1")
+    if shut_down:
+        manager.shutdown()
+    time.sleep(linger)
+
+if __name__ == "__main__":
+    how = sys.argv[1]
+    if how in ("spawn", "fork"):
+        # A process that was forked leaves without a last export.
+        linger = 1.0 if how == "fork" else 0.0
+        core = multiprocessing.get_context(how).Process(target=serve, args=(True, linger))
+        core.start()
+        core.join()
+        sys.exit(core.exitcode)
+    serve(how == "shut down")
 """
 
 
@@ -1091,9 +1106,9 @@ def stand_in(folder: Path, version: str) -> None:
     )
 
 
-def instrumented(folder: Path, *, shut_down: bool = True) -> subprocess.CompletedProcess[str]:
+def instrumented(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
     script = folder / "serve.py"
-    script.write_text(SCRIPT.format(shut_down=shut_down))
+    script.write_text(SCRIPT)
     command = Path(sys.executable).with_name("opentelemetry-instrument")
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(folder), str(Path(__file__).parents[2])]),
@@ -1101,10 +1116,10 @@ def instrumented(folder: Path, *, shut_down: bool = True) -> subprocess.Complete
         "OTEL_TRACES_EXPORTER": "otlp_json_file",
         "OTEL_METRICS_EXPORTER": "none",
         "OTEL_LOGS_EXPORTER": "none",
-        "OTEL_SERVICE_NAME": "vllm",
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
     }
     return subprocess.run(
-        [command, sys.executable, str(script)],
+        [command, sys.executable, str(script), how],
         env=environment,
         capture_output=True,
         text=True,
@@ -1112,11 +1127,12 @@ def instrumented(folder: Path, *, shut_down: bool = True) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("shut_down", [True, False], ids=["shut down", "just ended"])
-def test_it_works_under_opentelemetry_instrument(module, tmp_path, shut_down):
+@pytest.mark.parametrize("how", ["shut down", "just ended", "spawn", "fork"])
+def test_it_works_under_opentelemetry_instrument(module, tmp_path, how):
+    """vLLM's engine, which has the managers, is a process of its own, by default spawned."""
     version = module.__name__.removeprefix("vllm_").replace("_", ".")
     stand_in(tmp_path, version)
-    done = instrumented(tmp_path, shut_down=shut_down)
+    done = instrumented(tmp_path, how)
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("probe fs", "probe.pending", "probe.in_flight", "probe.resolved"):
         assert done.stdout.count(f'"name":"{name}"') == 1
@@ -1127,6 +1143,6 @@ def test_it_works_under_opentelemetry_instrument(module, tmp_path, shut_down):
 def test_under_opentelemetry_instrument_another_vllm_is_warned_of_and_runs(tmp_path):
     peer(UNPHASED)
     stand_in(tmp_path, UNPHASED)
-    done = instrumented(tmp_path)
+    done = instrumented(tmp_path, "shut down")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.count("are not traced: its probes have no phases") == 1
