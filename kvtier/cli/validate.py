@@ -126,7 +126,7 @@ def _as_json(checked: Checked, shown: list[Violation]) -> dict[str, Any]:
         "complete": checked.complete,
         "incomplete": checked.incomplete.total(),
         "wrong": checked.wrong,
-        "incomplete_because": {gap.says: number for gap, number in reasons},
+        "incomplete_because": {gap.name.lower(): number for gap, number in reasons},
         "violation_count": checked.violation_count,
         "violations": [_violation(checked, violation) for violation in shown],
         "batches": checked.batches,

@@ -91,6 +91,7 @@ def test_what_is_incomplete_says_so_and_is_no_fault() -> None:
         "incomplete: nothing that is told is wrong; what is not told is neither right nor wrong"
     )
     assert run(INCOMPLETE, "--require-complete")[0] == 1
+    assert as_json(INCOMPLETE)[1]["incomplete_because"] == {"open": 1}
 
 
 def test_what_is_wrong_is_shown_with_its_history() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -383,6 +385,29 @@ def test_what_is_beyond_the_cache_lies_in_a_file_without_a_name(
     assert (checked.complete, checked.probes) == (1500, 1500)
     assert held[0] > 2**19
     assert nameless() == before
+
+
+@pytest.mark.slow
+def test_a_core_judges_thousands_of_probes_a_second_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with path.open("w") as file:
+        for n in range(1, 20_001):
+            life = hit(f"{n % 5000:064x}", n, n * 10)
+            file.write(export_line(*(span.otlp() for span in life.spans)) + "\n")
+    program = (
+        "import resource, sys, time; from pathlib import Path;"
+        "from kvtier.check.spans.checking import check_spans\n"
+        "began = time.process_time(); checked = check_spans([Path(sys.argv[1])])\n"
+        "print(checked.complete / (time.process_time() - began))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+    )
+    rate, kilobytes = map(float, ran.stdout.split())
+    assert path.stat().st_size > 80e6
+    assert rate > 5000
+    assert kilobytes < 100_000
 
 
 def nameless() -> int:
