@@ -743,14 +743,28 @@ def test_who_joins_a_probe_that_is_not_told_of_begins_its_history(traced):
     lookups.close()
 
 
+def test_who_only_joins_is_a_waiter_of_what_is_told_and_no_reason_to_tell_more(traced):
+    lookups, recorder = traced.recorded()
+    lookups.ask("r1", A, headers=UNSAMPLED)
+    lookups.ask("r2", B)
+    lookups.ask("r3", A, B)
+    lookups.manager.flush()
+    assert recorder.lines == [
+        "b2: absent>pending join asked 1 r2",
+        "b2: pending>pending join joined 2 r3",
+        "b2: pending>in_flight send sent 2",
+    ]
+    lookups.close()
+
+
 def test_every_request_is_asked_about_once(traced):
     lookups, recorder = traced.recorded()
     for _ in range(3):
         lookups.ask("r1", A, B, headers=SAMPLED)
         lookups.ask("r2", A, headers=SAMPLED)
         lookups.answered()
-    # Of a request that only joins, vLLM keeps the id and nothing else.
-    assert recorder.greeted == [ReqContext("r1", None, SAMPLED), ReqContext("r2")]
+    # Of r2, which only joins, vLLM keeps the id and nothing else.
+    assert recorder.greeted == [ReqContext("r1", None, SAMPLED)]
     lookups.close()
 
 

@@ -4,7 +4,8 @@ The ledger is shown the manager between its calls and says what must have happen
 
 * who asked for what first stands in `_lookup_batch`, with its context;
 * who joined is seen by the growth of `_req_keys`, by id only and at the next call
-  that is watched, which in vLLM is the flush at the end of the same scheduler pass;
+  that is watched, which in vLLM is the flush at the end of the same scheduler pass.
+  Whether such a request is wanted is not known before it asks for something itself;
 * what a call then did to an entry is seen by looking at the entry.
 
 Only probes that a wanted request asked for or joined have an account here. vLLM's
@@ -65,6 +66,7 @@ class Ledger:
         self._seq = 0
         self._probes: dict[OffloadKey, _Probe] = {}
         self._wanted: dict[str, bool] = {}
+        """Requests that have asked for something that nobody else had asked for."""
         self._sizes: list[int] = []
         self._held: dict[str, int] = {}
         """How many keys each request was last seen with."""
@@ -77,7 +79,9 @@ class Ledger:
         for now, (key, context, generation) in births:
             req_id = context.req_id
             wanted = known.get(req_id)
-            if self._wants(req_id, context) if wanted is None else wanted:
+            if wanted is None:
+                wanted = known[req_id] = self._observer.wants(_adapted(context), self._tier)
+            if wanted:
                 probe = self._probes[key] = _Probe(generation + 1, _ABSENT, {req_id}, 1)
                 self._tell(key, probe, Trigger.JOIN, _PENDING, Outcome.ASKED, now, req_id)
 
@@ -99,7 +103,7 @@ class Ledger:
             later.discard(one)
             keys = req_keys[one]
             held[one] = len(keys)
-            if self._wants(one):
+            if self._wanted.get(one):
                 for key in keys:
                     self._join(key, one, later, now)
             elif self._probes:
@@ -165,13 +169,6 @@ class Ledger:
                 self._tell(key, probe, Trigger.CLOSE, _ABSENT, Outcome.CLOSED, now)
 
     # -- parts -------------------------------------------------------------------------------
-
-    def _wants(self, req_id: str, context: Any = None) -> bool:
-        wanted = self._wanted.get(req_id)
-        if wanted is None:
-            asker = ReqContext(req_id) if context is None else _adapted(context)
-            wanted = self._wanted[req_id] = self._observer.wants(asker, self._tier)
-        return wanted
 
     def _join(self, key: OffloadKey, req_id: str, later: set[str], now: float) -> None:
         probe = self._probes.get(key)
