@@ -68,6 +68,8 @@ def test_entry_points_lead_somewhere(installed: Distribution) -> None:
         ("console_scripts", "kvtier"),
         ("kvtier.tiers", "fs"),
         ("kvtier.tiers", "memory"),
+        ("opentelemetry_instrumentor", "kvtier-vllm"),
+        ("opentelemetry_instrumentor", "kvtier-vllm"),
     }
     assert all(callable(e.load()) for e in ours)
 
