@@ -263,6 +263,7 @@ def test_every_kind_is_told_apart_without_colours(show: Callable[..., Page]) -> 
     stays = ("pending", "in_flight", "hit", "miss", "error", "forced_hit", "forced_miss", "probe")
     assert len({looks[kind] for kind in stays}) == len(stays)
     assert len({looks[kind].rpartition(",")[0] for kind in stays[:5]}) == 5
+    assert not any(look.startswith("none,") for look in looks.values())
 
 
 @pytest.mark.parametrize(
@@ -591,8 +592,8 @@ def test_a_screen_reader_finds_its_way(show: Callable[..., Page]) -> None:
     assert ("gridcell", "in flight, 800 µs, from 100 µs, ended by hit, 2 joined") in said
     assert sum(role == "gridcell" for role, _ in said) == 18
     assert [said for role, said in said if role == "button" and not said] == []
-    lang = page.run("document.documentElement.lang")
-    assert lang == "en"
+    assert page.run("document.documentElement.lang") == "en"
+    assert page.run("$('panel').getAttribute('aria-live')") == "polite"
     assert page.run("$('chart').getAttribute('aria-rowcount')") == "9"
 
 

@@ -85,6 +85,12 @@ def test_the_order_of_the_spans_says_nothing(seed: int) -> None:
     assert render_timeline(shuffled, "x") == render_timeline(spans, "x")
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_stays_that_took_no_time_come_in_the_order_of_a_life(seed: int) -> None:
+    spans = Random(seed).sample(probe(1, (0, 0, 0, 0)), 4)
+    assert kinds(arranged(spans)) == [["pending", "in_flight", "hit"]]
+
+
 def test_generations_of_a_key_share_its_lane_and_no_two_bars_overlap() -> None:
     spans = [*probe(1, TIMES), *probe(1, (2000, 2100, 2300, 2400), generation=2, seq=4)]
     assert kinds(arranged(spans)) == [["pending", "in_flight", "hit"] * 2]
@@ -243,6 +249,16 @@ def test_of_two_calls_of_one_flush_it_is_the_one_that_served_the_request() -> No
         *probe(2, (0, 100, 900, 1000), request="r2"),
         call(1, 101, 400, requests=("r1",)),
         call(2, 401, 890, queued=299, requests=("r2",)),
+    ]
+    assert arrows(spans) == {("1", "in_flight", key(1)), ("2", "in_flight", key(2))}
+
+
+def test_a_call_that_queued_asks_what_was_sent_when_it_was_handed_over() -> None:
+    spans = [
+        *probe(1, (0, 250, 1100, 1200)),
+        *probe(2, (0, 300, 1100, 1200)),
+        call(1, 601, 800, queued=350, requests=("r1",)),
+        call(2, 900, 1000, queued=599, requests=("r1",)),
     ]
     assert arrows(spans) == {("1", "in_flight", key(1)), ("2", "in_flight", key(2))}
 
