@@ -603,6 +603,16 @@ def test_what_is_not_a_file_is_written_to(tmp_path: Path) -> None:
         os.close(reader)
 
 
+def test_an_open_descriptor_is_written_to() -> None:
+    reader, writer = os.pipe()
+    try:
+        write_page(Path(f"/proc/self/fd/{writer}"), "x")
+        assert os.read(reader, 10) == b"x"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_the_beginning_is_told_whatever_the_clock_said() -> None:
     spans = [replace(one, start=one.start - BEGIN - 1, end=0) for one in probe(1, TIMES)]
     assert data_of(render_timeline(spans, "x"))["began"] == "1969-12-31 23:59:59.999999999 UTC"

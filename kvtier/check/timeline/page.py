@@ -72,12 +72,11 @@ def write_page(path: Path, page: str) -> None:
     What is not a file (`/dev/stdout`, a pipe) is written to and not replaced.
     """
     try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-            with target.open("w", encoding="utf-8") as file:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            with path.open("w", encoding="utf-8") as file:
                 file.write(page)
             return
-        _replace(target, page)
+        _replace(Path(os.path.realpath(path)), page)
     except OSError as error:
         raise KvtierError(f"{path}: cannot be written: {error.strerror}") from error
 
