@@ -837,6 +837,30 @@ def test_uninstrument_puts_everything_back(traced):
     lookups.close()
 
 
+def test_what_others_have_put_around_it_stays(traced, monkeypatch):
+    base = traced.module.AsyncLookupManager
+    lookups = traced.spanned()
+    ours, flush = base.__init__, lookups.manager.flush
+
+    def their_init(self: Any, tier_type: str) -> None:
+        ours(self, tier_type)
+
+    def their_flush() -> None:
+        flush()
+
+    monkeypatch.setattr(base, "__init__", their_init)
+    lookups.manager.flush = their_flush
+    traced.instrumentor.uninstrument()
+    assert (base.__init__, lookups.manager.flush) == (their_init, their_flush)
+    lookups.ask("r1", A)
+    lookups.answered()
+    lookups.close()
+    bare = Lookups(base)
+    assert set(state(bare.manager)).isdisjoint({"flush", "batch_lookup"})
+    bare.close()
+    assert traced.exporter.get_finished_spans() == ()
+
+
 def test_what_is_under_way_goes_on_untraced(traced):
     lookups = traced.spanned()
     lookups.held.clear()

@@ -56,6 +56,8 @@ class VllmOffloadInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     _hooked = False
     _patched: type[Any] | None = None
     _original: Any = None
+    _traced: Any = None
+    """The two `__init__` of `_patched`."""
     _tracings: set[ManagerTracing] = set()  # noqa: RUF012 (there is one instrumentor)
 
     def instrumentation_dependencies(self) -> Collection[str]:
@@ -79,9 +81,10 @@ class VllmOffloadInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     def _uninstrument(self, **kwargs: Any) -> None:
         self._observer = None
-        if self._patched is not None:
-            self._patched.__init__ = self._original
-            self._patched = self._original = None
+        patched, self._patched = self._patched, None
+        if patched is not None and patched.__init__ is self._traced:
+            patched.__init__ = self._original  # else somebody has put theirs around ours
+        self._original = self._traced = None
         atexit.unregister(self._end_all)
         self._end_all()
 
@@ -119,8 +122,10 @@ class VllmOffloadInstrumentor(BaseInstrumentor):  # type: ignore[misc]
                 original(manager, *args, **kwargs)
             if tracing.attached:
                 self._tracings.add(tracing)
+            if self._observer is None:  # uninstrumented meanwhile, by another thread
+                self._end_all()
 
-        self._patched, self._original = manager_type, original
+        self._patched, self._original, self._traced = manager_type, original, traced_init
         manager_type.__init__ = traced_init
 
     def _end_all(self) -> None:
