@@ -69,7 +69,6 @@ def test_entry_points_lead_somewhere(installed: Distribution) -> None:
         ("kvtier.tiers", "fs"),
         ("kvtier.tiers", "memory"),
         ("opentelemetry_instrumentor", "kvtier-vllm"),
-        ("opentelemetry_instrumentor", "kvtier-vllm"),
     }
     assert all(callable(e.load()) for e in ours)
 
