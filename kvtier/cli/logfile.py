@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from kvtier.cli.signals import let_go
-from kvtier.errors import BadInput
+from kvtier.errors import BadInput, MissingTool
 
 __all__ = ["LogFile", "refuse_to_overwrite"]
 
@@ -38,8 +38,8 @@ class LogFile(TextIOBase):
 
     Used as a context manager. What an earlier run left in the file is dropped
     with the first write, or at the end. If the run could not begin, which is to
-    say that `BadInput` is raised inside, the file is as it was before, or not
-    there. A write that fails does not disturb the run: it is kept as `error`.
+    say that `BadInput` or `MissingTool` is raised inside, the file is as it was
+    before, or not there. A write that fails does not disturb the run: it is kept as `error`.
     Raises `BadInput`, which says `what` it is for, if the file cannot be opened.
     """
 
@@ -77,10 +77,11 @@ class LogFile(TextIOBase):
     ) -> None:
         if isinstance(exc, KeyboardInterrupt):
             let_go(self._file)
-        if isinstance(exc, BadInput):
+        never_began = isinstance(exc, BadInput | MissingTool)
+        if never_began:
             self._is_fresh = True
         self.finish()
-        if isinstance(exc, BadInput) and self._is_new:
+        if never_began and self._is_new:
             self.path.unlink(missing_ok=True)
 
     def finish(self) -> None:

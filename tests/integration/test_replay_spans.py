@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -147,6 +148,18 @@ def test_a_full_disk_is_said_and_the_result_is_there():
     assert code == 1
     assert json.loads(out)["requests"] == 40
     assert err == "kvtier: /dev/full: cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_without_the_sdk_the_extra_is_named_and_the_file_left_alone(was_there, monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    if was_there:
+        Path("spans").write_text("precious")
+    code, out, err = invoke(*QUICK, "--spans", "spans")
+    assert (code, out) == (3, "")
+    assert err.endswith("pip install 'kvtier[otlp]'\n")
+    assert err.count("\n") == 1
+    assert [p.read_text() for p in Path().iterdir()] == ["precious"] * was_there
 
 
 # -- a collector ---------------------------------------------------------------------------

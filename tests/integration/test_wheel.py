@@ -87,8 +87,8 @@ def alone(bare: Program) -> Callable[..., str]:
 
 @pytest.fixture(scope="module")
 def checking(installed: Callable[[str], Program]) -> Program:
-    """Runs a program of an environment that has the checking tools too."""
-    return installed("[proof,tla]")
+    """Runs a program of an environment that has the tools for checking and tracing too."""
+    return installed("[otlp,proof,tla]")
 
 
 def members(wheel: Path) -> set[str]:
@@ -157,9 +157,12 @@ def test_it_lists_the_models_that_it_brings(alone: Callable[..., str]) -> None:
     assert [m["name"] for m in found["models"]] == [m["name"] for m in manifest["models"]]
 
 
-@pytest.mark.parametrize(("command", "extra"), [("check", "tla"), ("prove", "proof")])
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("check", "tla"), ("prove", "proof"), ("replay --limit 5 --spans spans.jsonl", "otlp")],
+)
 def test_it_names_the_extra_that_a_command_needs(bare: Program, command: str, extra: str) -> None:
-    done = bare("kvtier", command)
+    done = bare("kvtier", *command.split())
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1
     assert f"pip install 'kvtier[{extra}]'" in done.stderr
@@ -175,3 +178,18 @@ def test_with_its_extra_it_proves(checking: Program) -> None:
     done = checking("kvtier", "prove", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["ok"]
+
+
+def test_with_its_extra_it_traces_and_without_any_it_validates_and_draws(
+    checking: Program, bare: Program, tmp_path: Path
+) -> None:
+    spans, page = str(tmp_path / "spans.jsonl"), str(tmp_path / "page.html")
+    done = checking("kvtier", "replay", "--limit", "5", "--spans", spans, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    asked = json.loads(done.stdout)["probes_issued"]
+    done = bare("kvtier", "validate", spans, "--require-complete", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["complete"] == asked > 0
+    done = bare("kvtier", "timeline", spans, "-o", page, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["probes"] == asked
