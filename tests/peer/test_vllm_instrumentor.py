@@ -458,6 +458,23 @@ def test_a_lazy_answer_that_vllm_does_not_read_to_its_end_has_not_failed(traced)
     lookups.close()
 
 
+class NoTruth:
+    def __bool__(self) -> bool:
+        raise ValueError
+
+
+def test_an_answer_without_a_truth_value_is_handed_on_and_told_as_a_no(traced):
+    strange = NoTruth()
+    lookups, recorder = traced.recorded(lambda keys: [strange])
+    lookups.ask("r1", A)
+    lookups.answered()
+    assert lookups.ask("r1", A) == [strange]
+    assert recorder.batches[0].verdicts == [False]
+    assert recorder.lines[2:] == ["a1: in_flight>resolved answer miss 1"]
+    assert lookups.manager._thread.is_alive()
+    lookups.close()
+
+
 def test_a_call_that_brings_no_answer_is_told_all_the_same(traced):
     lookups, recorder = traced.recorded(lambda keys: [])
     lookups.ask("r1", A)
@@ -810,6 +827,24 @@ def test_subclasses_of_before_and_after_are_traced(traced):
         assert manager.flushes == 1
         manager.shutdown()
         assert [told.split()[2] for told in traced.recorders[-1].lines][:2] == ["join", "send"]
+
+
+def test_a_worker_with_questions_of_its_own_is_left_to_them(traced):
+    traced.instrumentor.instrument(observer=traced._recorder)
+    seen: list[Any] = []
+
+    class Own(traced.module.AsyncLookupManager):  # type: ignore[name-defined,misc]
+        def _worker(self) -> None:
+            while (item := self._lookup_queue.get()) is not None:
+                seen.append(item)
+
+        def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Any:
+            return yes(keys)
+
+    manager = Own("1:test")
+    manager._lookup_queue.put("question")
+    manager.shutdown()
+    assert seen == ["question"]
 
 
 def test_uninstrument_puts_everything_back(traced):

@@ -30,7 +30,7 @@ from kvtier.lifecycle import (
     Trigger,
 )
 from kvtier.request import ReqContext
-from kvtier.telemetry.vllm.worker import Call, Triple
+from kvtier.telemetry.vllm.worker import Call, Triple, verdict
 
 __all__ = ["Ledger"]
 
@@ -90,7 +90,8 @@ class Ledger:
         req_keys: dict[str, set[OffloadKey]] = self._manager._req_keys
         held = self._held
         if req_id is not None:
-            grown = [req_id] if len(req_keys.get(req_id, ())) != held.get(req_id, 0) else []
+            keys = req_keys.get(req_id, set())
+            grown = [req_id] if keys and len(keys) != held.get(req_id) else []
         else:
             sizes = list(map(len, req_keys.values()))
             if sizes == self._sizes:
@@ -138,7 +139,7 @@ class Ledger:
             for key, generation, found in results:
                 probe = self._probes.get(key)
                 if probe is not None:
-                    self._answer(key, probe, generation, bool(found), now)
+                    self._answer(key, probe, generation, verdict(found), now)
 
     def marked(self, keys: Iterable[OffloadKey]) -> None:
         """`mark_miss` was called with these. It may have forced what was not answered yet."""

@@ -22,13 +22,21 @@ from typing import Any
 from kvtier.keys import OffloadKey
 from kvtier.log import shown
 
-__all__ = ["WORKER_DIED", "Answers", "Call", "Calls", "Questions", "Triple"]
+__all__ = ["WORKER_DIED", "Answers", "Call", "Calls", "Questions", "Triple", "verdict"]
 
 Triple = tuple[OffloadKey, Any, int]
 """Key, vLLM's request context and vLLM's generation of a probe that is asked."""
 
 WORKER_DIED = "worker_died"
 """How the failure of a call begins that ended the worker."""
+
+
+def verdict(answer: Any) -> bool:
+    """What an answer counts as; vLLM believes anything. What has no truth value is a no."""
+    try:
+        return bool(answer)
+    except Exception:
+        return False
 
 
 @dataclass(slots=True)
@@ -66,7 +74,10 @@ class Calls:
     def work(self, item: list[Triple] | None, posted: float) -> None:
         """The worker was given its next item."""
         self._posted = posted
-        self._generations = {key: generation + 1 for key, _, generation in item or ()}
+        try:
+            self._generations = {key: generation + 1 for key, _, generation in item or ()}
+        except Exception:  # a subclass may have questions and a worker of its own
+            self._generations = {}
 
     def settle(self, death: BaseException | None = None) -> None:
         """What the last call came to is known now."""
@@ -76,7 +87,7 @@ class Calls:
                 call.failure = f"{WORKER_DIED}: {shown(death)}"
                 call.ended = time.monotonic()
             if call.answers is not None:
-                call.answers = [bool(answer) for answer in call.answers[: len(call.keys)]]
+                call.answers = [verdict(answer) for answer in call.answers[: len(call.keys)]]
             self.settled.append(call)
 
     def __call__(
