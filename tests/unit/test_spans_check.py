@@ -83,7 +83,9 @@ def check(spans: list[Told], folder: Path) -> Checked:
 
 
 tampered = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 some_span = st.integers(0, len(EXPORT) - 1)
 
@@ -395,11 +397,11 @@ def test_a_core_judges_thousands_of_probes_a_second_in_little_memory(tmp_path: P
             life = hit(f"{n % 5000:064x}", n, n * 10)
             file.write(export_line(*(span.otlp() for span in life.spans)) + "\n")
     program = (
-        "import resource, sys, time; from pathlib import Path;"
+        "import sys, time; from pathlib import Path;"
         "from kvtier.check.spans.checking import check_spans\n"
         "began = time.process_time(); checked = check_spans([Path(sys.argv[1])])\n"
         "print(checked.complete / (time.process_time() - began))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
