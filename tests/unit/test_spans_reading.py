@@ -346,6 +346,13 @@ def test_a_console_span_without_times_is_noted(tmp_path: Path) -> None:
     ]
 
 
+def test_a_console_time_without_a_zone_is_of_greenwich(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    by_the_console(made_by_the_sdk(), path)
+    before = list(SpanFile(path))
+    assert list(SpanFile(write(path, path.read_text().replace('Z"', '"')))) == before
+
+
 def test_a_console_number_of_more_than_64_bits_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "a"
     by_the_console(made_by_the_sdk(), path)
