@@ -1200,10 +1200,19 @@ def instrumented(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("how", ["shut down", "just ended", "spawn", "fork"])
-def test_it_works_under_opentelemetry_instrument(module, tmp_path, how):
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        (PHASED, "shut down"),
+        (NEWEST, "shut down"),
+        (NEWEST, "just ended"),
+        (NEWEST, "spawn"),
+        (NEWEST, "fork"),
+    ],
+)
+def test_it_works_under_opentelemetry_instrument(tmp_path, version, how):
     """vLLM's engine, which has the managers, is a process of its own, by default spawned."""
-    version = module.__name__.removeprefix("vllm_").replace("_", ".")
+    peer(version)
     stand_in(tmp_path, version)
     done = instrumented(tmp_path, how)
     assert (done.returncode, done.stderr) == (0, "")
