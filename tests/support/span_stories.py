@@ -316,10 +316,25 @@ def edited(life: Life, stay: int | None, **attributes: object) -> Life:
     return life
 
 
+def plain(life: Life, stay: int | None, name: str) -> Life:
+    """Without this attribute."""
+    (life.probe if stay is None else life.stays[stay]).without(name)
+    return life
+
+
 incomplete("no_seq", "an attribute is missing", edited(hit(), 1, seq=None))
 incomplete("no_generation", "without a place it belongs nowhere", edited(hit(), 1, generation=None))
 incomplete("mistyped", "a number is a string", edited(hit(), 1, seq="three"))
 incomplete("mistyped_verdict", "a verdict is a number", edited(hit(), 2, verdict=1))
+
+
+incomplete("no_tier", "the tier is not told", plain(hit(), 1, "tier"))
+incomplete("no_request", "who asked is not told", plain(hit(), None, "request.id"))
+incomplete(
+    "no_error_type",
+    "a question failed, and its error has no type",
+    plain(failed().released(4, False), None, "error.type"),
+)
 
 
 def backwards(life: Life) -> Life:
@@ -660,6 +675,21 @@ rejected(
     "truncated_and_wrong",
     "what an incomplete history does tell is held to the spec",
     edited(truncated(long_hit(), 1, 15), 1, outcome="hit"),
+)
+rejected("L110", "number_zero", "numbers begin at 1", hit(born=0))
+
+
+def with_status(life: Life, error: bool) -> Life:
+    life.probe.error = error
+    return life
+
+
+rejected("L113", "a_hit_is_no_error", "a yes with the status of an error", with_status(hit(), True))
+rejected(
+    "L113",
+    "a_failure_is_an_error",
+    "a question failed, and the status is no error",
+    with_status(failed().released(4, False), False),
 )
 rejected(
     "L107",

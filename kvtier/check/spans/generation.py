@@ -167,6 +167,11 @@ class Generation:
             self.breaks("L73", told, row)
         elif row.ended is not None and row.ended <= (row.seq or 0):
             self.breaks("L106", "the probe ended before it began", row)
+        elif row.seq is not None and row.seq < 1:
+            self.breaks("L110", f"number {row.seq}, and the first is 1", row)
+        elif row.outcome is not None and row.failed is not (row.outcome == "lookup_error"):
+            status = "an" if row.failed else "no"
+            self.breaks("L113", f"its status is {status} error after {row.outcome}", row)
 
     def _pending(self, row: Row) -> None:
         if (other := self.pending) is not None:

@@ -69,6 +69,9 @@ class Row(Struct, array_like=True, gc=False):
     keys: int = 0
     answers: int = 0
     error: str | None = None
+    """`error.type`."""
+    failed: bool = False
+    """Its status is an error."""
     why: str | None = None
     """It cannot be used, because."""
     clash: bool = False
@@ -89,17 +92,26 @@ _TYPES: Final[dict[type, str]] = {str: "a string", int: "a whole number", bool: 
 Needs = tuple[tuple[str, type], ...]
 
 _PLACE: Needs = ((names.MANAGER_ID, str), (names.KEY, str), (names.GENERATION, int))
+_PROBE: Needs = ((names.TIER, str), (names.REQUEST_ID, str), (names.SEQ, int))
+_STAY: Needs = ((names.TIER, str), (names.PHASE_FROM, str))
 _BIRTH: Needs = ((names.PHASE_FROM, str), (names.PHASE_TO, str), (names.TRIGGER, str))
-_PROBE_END: Needs = ((names.OUTCOME, str), (names.ENDED_SEQ, int))
+_PROBE_END: Needs = ((names.OUTCOME, str), (names.ENDED_SEQ, int), (names.WAITERS, int))
 _STAY_END: Needs = (
     (names.SEQ, int),
     *_BIRTH,
     (names.OUTCOME, str),
     (names.WAITERS, int),
 )
+_ERROR: Needs = ((names.ERROR_TYPE, str),)
 _OPENED: Needs = ((names.OPENED_SEQ, int),)
 _VERDICT: Needs = ((names.VERDICT, bool),)
-_BATCH: Needs = ((names.BATCH_KEYS, int), (names.BATCH_ANSWERS, int))
+_BATCH: Needs = (
+    (names.MANAGER_ID, str),
+    (names.TIER, str),
+    (names.BATCH_KEYS, int),
+    (names.BATCH_ANSWERS, int),
+    (names.BATCH_HITS, int),
+)
 
 
 def _needs(kind: Kind, truncated: bool, is_open: bool) -> Needs:
@@ -109,10 +121,10 @@ def _needs(kind: Kind, truncated: bool, is_open: bool) -> Needs:
         return ()
     if kind is Kind.PROBE:
         end = () if truncated or is_open else _PROBE_END
-        return (*((names.SEQ, int),), *(() if truncated else _BIRTH), *end)
+        return (*_PROBE, *(() if truncated else _BIRTH), *end)
     opened = () if truncated else _OPENED
     verdict = _VERDICT if kind is Kind.RESOLVED and not truncated else ()
-    return (*opened, *verdict, *(() if is_open else _STAY_END))
+    return (*_STAY, *opened, *verdict, *(() if is_open else _STAY_END))
 
 
 _NEEDS: Final = {
@@ -195,6 +207,9 @@ def _fill_probe(row: Row, span: Span) -> str | None:
     if row.outcome == "lookup_error":
         asked = (_request(link.attributes.get(names.REQUEST_ID)) for link in span.links)
         row.others = [request for request in asked if request is not None]
+        if (why := _lacks(span.attributes, _ERROR)) is not None:
+            return why
+    row.failed = span.error
     return _flags(span.attributes)
 
 
