@@ -218,7 +218,6 @@ class Generation:
         if not self._stay(row, before):
             return
         if before is None or before.seq is None:
-            self.gaps.add(Gap.NO_IN_FLIGHT)
             if self.pending is not None and self.pending.target == "absent":
                 self._joins(self.pending, row)
         elif before.target == "resolved" and row.opened is not None and row.opened > before.seq:
