@@ -322,6 +322,16 @@ def plain(life: Life, stay: int | None, name: str) -> Life:
     return life
 
 
+def cut_off(life: Life, stay: int) -> Life:
+    """This stay does not tell its end, though the next one is there."""
+    ends = ("seq", "phase.to", "trigger", "outcome", "waiters")
+    life.stays[stay].without(*(f"probe.{name}" for name in ends)).attributes["probe.open"] = True
+    return life
+
+
+incomplete(
+    "open_pending_and_more", "an end that is not told contradicts nothing", cut_off(hit(), 0)
+)
 incomplete("no_seq", "an attribute is missing", edited(hit(), 1, seq=None))
 incomplete("no_generation", "without a place it belongs nowhere", edited(hit(), 1, generation=None))
 incomplete("mistyped", "a number is a string", edited(hit(), 1, seq="three"))
