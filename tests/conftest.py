@@ -8,14 +8,20 @@ what test modules import from beside them is registered here for the same.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
 
 pytest.register_assert_rewrite(*(f"tests.{f.name}" for f in TESTS.iterdir() if f.is_dir()))
+
+# What is started in the background may have to ignore Ctrl-C, and so would its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Every run draws the same examples, and no clock decides whether one passes.
 settings.register_profile(
@@ -28,6 +34,12 @@ settings.register_profile(
 # Other examples in every run: `pytest --hypothesis-profile=explore`.
 settings.register_profile("explore", deadline=None, max_examples=1_000)
 settings.load_profile("kvtier")
+
+
+@pytest.fixture(autouse=True)
+def _unconfigured() -> None:
+    """Log lines go where they go by default. `capture_logs` leaves structlog configured."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

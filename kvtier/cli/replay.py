@@ -313,7 +313,7 @@ def _messages_to(log: TextIOBase | None) -> Iterator[None]:
         said.add(kind)
         return event
 
-    before = structlog.get_config()
+    before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
         processors=[
             *([] if log is not None else [once]),
@@ -327,7 +327,10 @@ def _messages_to(log: TextIOBase | None) -> Iterator[None]:
     try:
         yield
     finally:
-        structlog.configure(**before)
+        if before is None:
+            structlog.reset_defaults()
+        else:
+            structlog.configure(**before)
 
 
 @contextmanager
