@@ -20,11 +20,13 @@ class CompositeObserver:
 
     A request is wanted if any of them wants it. Then all of them see the transitions
     of its probes: whoever is interested in some requests only has to look for itself.
-    One that raises is dropped, which is logged, and the others go on.
+    One that raises is dropped, which is logged, and the others go on. `close()` closes
+    all that have something to close, for whoever has only this one to close.
     """
 
     def __init__(self, *observers: object) -> None:
         self._observers = list(observers)
+        self._all = observers
         self._bind()
 
     def wants(self, req_context: ReqContext, tier: str) -> bool:
@@ -42,6 +44,18 @@ class CompositeObserver:
 
     def on_pass(self, report: PassReport) -> None:
         self._tell(self._passes, report)
+
+    def close(self) -> None:
+        """Close each one that can be closed, also those that were dropped."""
+        for observer in self._all:
+            close = getattr(observer, "close", None)
+            if close is not None:
+                try:
+                    close()
+                except Exception as error:
+                    _log.error(
+                        "observer_not_closed", observer=type(observer).__name__, error=shown(error)
+                    )
 
     def _ask(self, observer: Any, req_context: ReqContext, tier: str) -> bool:
         try:

@@ -12,13 +12,14 @@ from collections.abc import Hashable
 from typing import Any, Protocol
 
 import structlog
-from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import format_span_id, format_trace_id
 
 from kvtier.keys import OffloadKey
 from kvtier.lifecycle import LookupPhase, Transition, Trigger
+from kvtier.log import shown
 from kvtier.request import ReqContext
 from kvtier.telemetry import names
+from kvtier.telemetry.sampling import origin
 
 __all__ = ["EVENT_NAMES", "LineLogger", "LoggingObserver", "event_first", "json_lines"]
 
@@ -67,7 +68,7 @@ class LoggingObserver:
         if transition.req_id is not None:
             fields["request"] = transition.req_id
         if transition.scope is not None:
-            fields["scope"] = repr(transition.scope)
+            fields["scope"] = shown(transition.scope)
         if (trace := self._traces.of(transition)) is not None:
             fields["trace_id"], fields["span_id"] = trace
         self._info(EVENT_NAMES[transition.source], **fields)
@@ -89,12 +90,10 @@ class _Traces:
     def greet(self, req_context: ReqContext, tier: str) -> None:
         """A request asks a tier for the first time."""
         self._let_go(None)
-        if req_context.trace_headers:
-            context = TraceContextTextMapPropagator().extract(req_context.trace_headers)
-            span = get_current_span(context).get_span_context()
-            if span.is_valid:
-                ids = format_trace_id(span.trace_id), format_span_id(span.span_id)
-                self._requests[tier, req_context.req_id] = ids
+        span = origin(req_context.trace_headers)
+        if span.is_valid:
+            ids = format_trace_id(span.trace_id), format_span_id(span.span_id)
+            self._requests[tier, req_context.req_id] = ids
 
     def of(self, transition: Transition) -> tuple[str, str] | None:
         """The ids to log with a transition."""

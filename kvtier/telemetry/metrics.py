@@ -27,6 +27,7 @@ from kvtier.keys import OffloadKey
 from kvtier.lifecycle import BatchReport, LookupPhase, Outcome, Transition, Trigger
 from kvtier.request import ReqContext
 from kvtier.telemetry import names
+from kvtier.telemetry.writer import batch_error
 
 __all__ = ["BUCKET_EDGES", "MetricsObserver"]
 
@@ -141,9 +142,8 @@ class MetricsObserver:
         began = report.began
         if began is None:
             began = report.posted
-            attributes[names.ERROR_TYPE] = "shutdown"
-        elif report.verdicts is None:
-            attributes[names.ERROR_TYPE] = "lookup_error"
+        if (error := batch_error(report)) is not None:
+            attributes[names.ERROR_TYPE] = error
         self._batch_duration.record(report.ended - began, attributes)
 
     # -- on the reader's thread ------------------------------------------------------------

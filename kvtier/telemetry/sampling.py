@@ -14,9 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
 from kvtier.errors import UsageError
 
-__all__ = ["TokenBucket", "unsampled"]
+__all__ = ["TokenBucket", "origin", "unsampled"]
+
+_propagator = TraceContextTextMapPropagator()
 
 _TRACEPARENT = re.compile(
     r"[ \t]*(?!ff)(?:00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})[ \t]*"
@@ -29,11 +35,28 @@ def unsampled(trace_headers: Mapping[str, str] | None) -> bool:
     """Whether these headers say that their trace is not recorded."""
     if not trace_headers:
         return False
-    header = trace_headers.get("traceparent")
+    try:
+        header = trace_headers.get("traceparent")
+    except Exception:
+        return False
     if not isinstance(header, str):
         return False
     found = _TRACEPARENT.fullmatch(header)
     return found is not None and not int(found[1] or found[2], 16) & 1
+
+
+def origin(trace_headers: Mapping[str, str] | None) -> SpanContext:
+    """The span that these headers lead to; invalid if there is none, or none to be read.
+
+    Whoever sends a request writes them, so they may be anything.
+    """
+    if not trace_headers:
+        return INVALID_SPAN_CONTEXT
+    try:
+        context = _propagator.extract(trace_headers, Context())
+    except Exception:
+        return INVALID_SPAN_CONTEXT
+    return get_current_span(context).get_span_context()
 
 
 class TokenBucket:

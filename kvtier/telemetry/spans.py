@@ -13,11 +13,13 @@ order and makes the spans, after the fact and with explicit times. What is where
         ...
 
 Close it after the managers and before the SDK. It uses the tracer provider of the
-application and never configures one; without an SDK it makes nothing.
+application and never configures one; without an SDK it makes nothing. A forked child
+begins anew, under another name: what was under way is its parent's to tell.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -26,16 +28,9 @@ from collections.abc import Callable
 from math import inf
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
-from opentelemetry.context import Context
-from opentelemetry.trace import (
-    INVALID_SPAN_CONTEXT,
-    SpanContext,
-    TracerProvider,
-    get_current_span,
-    get_tracer,
-)
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import TracerProvider, get_tracer
 
 import kvtier
 from kvtier.errors import UsageError
@@ -44,14 +39,13 @@ from kvtier.log import Log, shown
 from kvtier.request import ReqContext
 from kvtier.telemetry import names
 from kvtier.telemetry.histories import Histories
-from kvtier.telemetry.sampling import TokenBucket, unsampled
+from kvtier.telemetry.sampling import TokenBucket, origin, unsampled
 from kvtier.telemetry.writer import MAX_LINKS, ManagerWriter, SpanWriter
 from kvtier.tiering.reports import JobReport, PassReport
 
 __all__ = ["SpanObserver"]
 
 _log = Log("kvtier.telemetry")
-_propagator = TraceContextTextMapPropagator()
 
 PAUSE = 0.05
 """Seconds between two looks of the thread into the queue."""
@@ -104,6 +98,7 @@ class SpanObserver:
         self._told = False
         self._threaded = thread
         self._thread: threading.Thread | None = None
+        _all.add(self)
 
     @property
     def untraced(self) -> int:
@@ -134,13 +129,15 @@ class SpanObserver:
         self._put(self._pass, report)
 
     def _put(self, how: Callable[[Any], None], what: object) -> bool:
+        if self._threaded and self._thread is None and not self._closing.is_set():
+            # Before the queue is looked at: others may have filled it, and nobody empties it.
+            thread = threading.Thread(target=self._run, name="kvtier-spans", daemon=True)
+            thread.start()
+            self._thread = thread
         if len(self._queue) >= self._limit:
             self.lost += 1
             return False
         self._queue.append((how, what))
-        if self._threaded and self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="kvtier-spans", daemon=True)
-            self._thread.start()
         return True
 
     # -- off it ----------------------------------------------------------------------------
@@ -178,6 +175,18 @@ class SpanObserver:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _begin_anew(self) -> None:
+        """In a forked child: there is no thread, and all that is known belongs to the parent."""
+        self._id = f"{self._id}-{os.getpid()}"
+        self.lost = 0
+        self._managers = {}
+        self._queue = deque()
+        self._draining = threading.Lock()
+        if self._thread is not None:
+            self._thread, self._closing = None, threading.Event()
+            if self._limit == 0:
+                self._closing.set()
 
     def _run(self) -> None:
         while not self._closing.wait(PAUSE):
@@ -225,7 +234,7 @@ class SpanObserver:
 
     def _greet(self, asker: tuple[ReqContext, str]) -> None:
         req_context, tier = asker
-        self._histories(tier).greet(req_context.req_id, _origin(req_context))
+        self._histories(tier).greet(req_context.req_id, origin(req_context.trace_headers))
 
     def _transition(self, transition: Transition) -> None:
         self._histories(transition.tier).apply(transition)
@@ -244,15 +253,22 @@ class SpanObserver:
                 for key in report.job.keys
                 for span in histories.spans_of(key, req_context.req_id)
             ]
-            self._writer.job(report, _origin(req_context), probes[:MAX_LINKS])
+            self._writer.job(report, origin(req_context.trace_headers), probes[:MAX_LINKS])
 
     def _pass(self, report: PassReport) -> None:
-        if not unsampled(report.req_context.trace_headers):
-            self._writer.scheduler_pass(report, _origin(report.req_context))
+        headers = report.req_context.trace_headers
+        if not unsampled(headers):
+            self._writer.scheduler_pass(report, origin(headers))
 
 
-def _origin(req_context: ReqContext) -> SpanContext:
-    if not req_context.trace_headers:
-        return INVALID_SPAN_CONTEXT
-    context = _propagator.extract(req_context.trace_headers, Context())
-    return get_current_span(context).get_span_context()
+_all: WeakSet[SpanObserver] = WeakSet()
+"""Those that a fork has to tell."""
+
+
+def _in_child() -> None:
+    for observer in list(_all):
+        observer._begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

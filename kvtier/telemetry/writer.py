@@ -39,7 +39,7 @@ from kvtier.telemetry.histories import BatchView
 from kvtier.telemetry.probes import Probe, Stay, Waiter
 from kvtier.tiering.reports import JobOutcome, JobReport, PassReport
 
-__all__ = ["MAX_LINKS", "ManagerWriter", "SpanWriter"]
+__all__ = ["MAX_LINKS", "ManagerWriter", "SpanWriter", "batch_error"]
 
 MAX_LINKS = 128
 """Of a batch or a job. The SDK's own default bound, which keeps the newest ones."""
@@ -88,7 +88,7 @@ class SpanWriter:
                 Link(origin, {names.REQUEST_ID: req_id})
                 for req_id, origin in islice(view.requests.items(), MAX_LINKS)
             ],
-            error=_batch_error(report),
+            error=batch_error(report),
             description=report.failure,
         )
 
@@ -274,7 +274,8 @@ def _kind(tier: str) -> SpanKind:
     return SpanKind.INTERNAL if tier.rpartition(":")[2] in _LOCAL_TYPES else SpanKind.CLIENT
 
 
-def _batch_error(report: BatchReport) -> str | None:
+def batch_error(report: BatchReport) -> str | None:
+    """The `error.type` of a call of the back end; `None`: it did not fail."""
     if report.failure is None:
         return None
     if report.failure.startswith("worker_died"):

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
 
 import kvtier
-from kvtier.lifecycle import BatchObserver, LookupPhase, Outcome, Transition, Trigger
+from kvtier.lifecycle import BatchObserver, BatchReport, LookupPhase, Outcome, Transition, Trigger
 from kvtier.resources import resource_folder
 from kvtier.telemetry import metrics, names
 from kvtier.telemetry.metrics import BUCKET_EDGES, MetricsObserver
@@ -319,6 +319,14 @@ def test_a_call_that_fails_or_does_not_end_says_so() -> None:
         ("lookup_error", T): (1, 0.0),
         ("shutdown", T): (1, 3.0),
     }
+
+
+def test_a_call_that_ended_a_worker_has_the_error_of_its_span() -> None:
+    measured = Measured()
+    report = BatchReport(T, None, A, [K], [1], None, "worker_died: OSError()", 1.0, 2.0, 4.0)
+    measured.observer.on_batch(report)
+    points = measured.collect()[names.BATCH_DURATION]
+    assert {labels: p.sum for labels, p in points.items()} == {("worker_died", T): 2.0}
 
 
 def test_both_histograms_have_the_edges_of_time_to_first_token() -> None:

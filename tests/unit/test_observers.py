@@ -329,3 +329,22 @@ def test_the_log_of_the_same_calls_is_the_same_bytes():
         logs.append(stream.getvalue())
     assert logs[0] == logs[1]
     assert logs[0].count("\n") == 6
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_scope_that_cannot_be_shown_is_named_by_its_type():
+    (line,) = logged(transition(scope=Unspeakable()))
+    assert line["scope"] == "<Unspeakable>"
+
+
+@pytest.mark.parametrize("headers", [{"traceparent": 5}, [("traceparent", "x")], "x", 5])
+def test_headers_that_are_none_are_no_headers_to_the_log(headers):
+    stream = io.StringIO()
+    observer = LoggingObserver(json_lines(stream))
+    assert observer.wants(ReqContext("r1", None, headers), "1:fs")
+    observer.on_transition(transition(req_id="r1"))
+    assert "trace_id" not in json.loads(stream.getvalue())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -487,6 +488,78 @@ def test_a_thread_makes_the_spans_and_ends_when_the_observer_is_closed():
     assert spans_threads() == 0
 
 
+def test_a_queue_that_was_filled_before_there_was_a_thread_is_emptied_all_the_same():
+    """What others want comes to the span observer too, which does not want this request."""
+    world = World(
+        own={"thread": True, "limit": 3},
+        observed=lambda spans: CompositeObserver(spans, RecordingObserver()),
+    )
+    unsampled = ReqContext("r1", None, {"traceparent": f"00-{5:032x}-{6:016x}-00"})
+    for number in range(5):
+        world.lookups.lookup(key(number), unsampled)
+    assert (world.observer.lost, spans_threads()) == (2, 0)
+    world.ask(1, "r2", number=7)
+    end = time.monotonic() + PATIENCE
+    while world.observer._queue and time.monotonic() < end:
+        time.sleep(0.01)
+    world.ask(2, "r3", number=8)
+    world.observer.close()
+    assert [span.attributes[names.REQUEST_ID] for span in world.named("probe")] == ["r3"]  # type: ignore[index]
+
+
+def test_without_a_thread_to_be_had_nothing_is_traced_and_closing_is_quiet(monkeypatch, caplog):
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+
+    world = World(own={"thread": True})
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    with caplog.at_level(logging.ERROR):
+        assert world.ask(1, "r1") == [None]
+    assert caplog.text.count("observer_dropped") == 1
+    world.observer.close()
+    assert world.all == ()
+
+
+FORKED = """
+import os, sys
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from kvtier.runtime import VirtualRuntime
+from kvtier.telemetry.spans import SpanObserver
+from tests.support.lookups import ScriptedLookups, ctx, key
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+observer = SpanObserver(provider, observer_id="o")
+
+def live(number):
+    lookups = ScriptedLookups(VirtualRuntime(), observer=observer)
+    lookups.lookup(key(number), ctx("r1"))
+    lookups.cleanup("r1")
+
+live(1)
+child = os.fork()
+if child == 0:
+    live(2)
+observer.close()
+probes = [span for span in exporter.get_finished_spans() if span.name == "probe 1:test"]
+keys = [span.attributes["kvtier.key"] for span in probes]
+if child == 0:
+    own = probes[0].attributes["kvtier.manager.id"] == f"o-{os.getpid()}/1:test"
+    os._exit(0 if own and keys == [key(2).hex()] and observer.lost == 0 else 1)
+status = os.waitpid(child, 0)[1]
+sys.exit(status != 0 or keys != [key(1).hex()])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_traces_what_it_does_itself_under_a_name_of_its_own():
+    done = subprocess.run([sys.executable, "-c", FORKED], check=False, timeout=30)
+    assert done.returncode == 0
+
+
 def test_the_times_are_wall_clock_times_if_nothing_else_is_said():
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -653,3 +726,26 @@ def test_an_observer_that_raises_is_dropped_and_the_others_go_on(method, caplog)
     assert Raising.calls == 1
     assert caplog.text.count("observer_dropped") == 1
     assert "Raising" in caplog.text
+
+
+def test_closing_several_closes_each_that_can_be_closed(caplog):
+    closed: list[str] = []
+
+    class Stubborn:
+        def close(self):
+            closed.append("stubborn")
+            raise OSError("no")
+
+    world = World()
+    world.lookups.shutdown()
+    several = CompositeObserver(Stubborn(), RecordingObserver(), world.observer)
+    several.wants(ctx("r1"), "1:test")
+    several.on_transition(birth())
+    with caplog.at_level(logging.ERROR):
+        several.close()
+    assert closed == ["stubborn"]
+    assert caplog.text.count("observer_not_closed") == 1
+    assert [span.name for span in world.exporter.get_finished_spans()] == [
+        "probe 1:test",
+        "probe.pending",
+    ]

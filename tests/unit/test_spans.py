@@ -475,6 +475,30 @@ def test_headers_are_read_as_opentelemetry_reads_them(carrier):
     assert unsampled(carrier) == (theirs.is_valid and not theirs.trace_flags.sampled)
 
 
+@pytest.mark.parametrize(
+    "carrier",
+    [
+        {"traceparent": 5},
+        {"traceparent": VALID.encode()},
+        {"traceparent": VALID, "tracestate": 5},
+        [("traceparent", VALID)],
+        "traceparent",
+        5,
+    ],
+)
+def test_headers_that_are_none_are_no_headers_and_stop_nothing(carrier):
+    world = World()
+    first = ReqContext("r1", None, carrier)
+    world.at(1).lookup(key(1), first)
+    world.at(2).lookup(key(2), ctx("r2"))
+    world.observer.on_job(job_report(first))
+    world.observer.on_pass(PassReport(first, 1, 0, None, 1.0, 2.0))
+    world.release(3, "r1", "r2")
+    assert [probe.parent for probe in world.named("probe")] == [None, None]
+    assert len(world.named("scheduler.lookup")) == 1
+    assert world.observer.lost == 0
+
+
 def test_headers_that_cannot_be_read_make_a_root():
     world = World()
     world.at(1).lookup(key(1), ReqContext("r1", None, {"traceparent": "nonsense"}))
