@@ -278,7 +278,8 @@ def _run(
                     _say(f"{file.path}: cannot be written: {file.error.strerror}")
             for delivery in deliveries:
                 if delivery.lost:
-                    _say(f"{delivery.where}: did not take {delivery.lost} spans")
+                    why = "" if delivery.reason is None else f": {delivery.reason}"
+                    _say(f"{delivery.where}: did not take {delivery.lost} spans{why}")
         finally:
             signals.clean_up()
             removing()

@@ -7,16 +7,18 @@ replay that waits for its exporter is slower, and loses nothing.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from kvtier.cli.logfile import LogFile
 from kvtier.errors import BadInput, MissingTool
 from kvtier.lifecycle import LookupObserver
+from kvtier.log import shown
 from kvtier.replay import ReplayObservers
 from kvtier.telemetry.compose import CompositeObserver
 from kvtier.telemetry.requests import RequestSpans
@@ -29,6 +31,18 @@ _BATCH = 512
 
 _SEND_TIMEOUT = 10
 """Seconds that a collector has for one batch."""
+
+_LIMITS = (
+    "max_attributes",
+    "max_events",
+    "max_links",
+    "max_span_attributes",
+    "max_event_attributes",
+    "max_link_attributes",
+    "max_attribute_length",
+    "max_span_attribute_length",
+)
+"""What the SDK limits, by default or because the environment says so."""
 
 
 class Delivery:
@@ -43,6 +57,8 @@ class Delivery:
         self.sent = 0
         self.lost = 0
         """Spans that did not arrive."""
+        self.reason: str | None = None
+        """What the exporter said first of the batch that did not."""
         self._exporter = exporter
         self._batch: list[Any] = []
 
@@ -60,16 +76,39 @@ class Delivery:
     def force_flush(self, timeout_millis: int = 0) -> bool:
         """Send what is there."""
         batch, self._batch = self._batch, []
-        if batch and not self.lost and self._exporter.export(batch).name == "SUCCESS":
-            self.sent += len(batch)
-        else:
-            self.lost += len(batch)
+        arrived = False
+        try:
+            arrived = bool(batch) and not self.lost and self._export(batch)
+        finally:  # also if a signal cuts it short
+            if arrived:
+                self.sent += len(batch)
+            else:
+                self.lost += len(batch)
         return not self.lost
+
+    def _export(self, batch: list[Any]) -> bool:
+        self.reason = None
+        try:
+            return bool(self._exporter.export(batch).name == "SUCCESS")
+        except Exception as error:  # the run is not to end of it
+            self.reason = shown(error)
+            return False
 
     def shutdown(self) -> None:
         """Send the rest and let the exporter go."""
         self.force_flush()
         self._exporter.shutdown()
+
+
+class _Ear(logging.Handler):
+    """Hears why an exporter fails, which it says to its logger only."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__()
+        self._delivery = delivery
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._delivery.reason = self._delivery.reason or record.getMessage()
 
 
 def collector(url: str) -> str:
@@ -85,7 +124,26 @@ def collector(url: str) -> str:
         known = False
     if not known:
         raise BadInput("--otlp", f"{url!r} is no address", "http://HOST:4318, or https")
-    return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/traces"
+    return url if parts.path.strip("/") else parts._replace(path="/v1/traces").geturl()
+
+
+def _refuse_to_go_elsewhere(response: Any, *args: Any, **kwargs: Any) -> None:
+    if 300 <= response.status_code < 400:
+        where = response.headers.get("Location", "nowhere")
+        raise ConnectionRefusedError(f"redirected to {where}")
+
+
+@contextmanager
+def _hearing(logger: str, delivery: Delivery) -> Iterator[None]:
+    """What is logged as `logger` is what `delivery` has to say, and is printed by nobody else."""
+    log, ear = logging.getLogger(logger), _Ear(delivery)
+    before, log.propagate = log.propagate, False
+    log.addHandler(ear)
+    try:
+        yield
+    finally:
+        log.removeHandler(ear)
+        log.propagate = before
 
 
 @contextmanager
@@ -94,43 +152,57 @@ def tracing(
 ) -> Iterator[tuple[ReplayObservers, list[Delivery]]]:
     """What watches the run, spans and `also`, and where its spans go.
 
-    Raises `MissingTool` without the SDK. Everything is delivered when the block ends.
+    The environment has its say in how spans are sent (`OTEL_EXPORTER_OTLP_*`), not in what
+    they are: a sampler or a limit would leave out what the options ask for. Raises
+    `MissingTool` without the SDK, `BadInput` if it is switched off. Everything is
+    delivered when the block ends.
     """
     if file is None and url is None:
         yield ReplayObservers(also), []
         return
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        raise BadInput("OTEL_SDK_DISABLED", "is true, so there are no spans", "it to be unset")
     try:
+        import requests
         from opentelemetry.exporter.otlp.json.file import FileSpanExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace import SpanLimits, TracerProvider
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
     except ImportError as error:
         raise MissingTool("OpenTelemetry's SDK with its exporters", "otlp") from error
-    provider = TracerProvider(
-        sampler=ALWAYS_ON,
-        resource=Resource.create({"service.name": "kvtier replay"}),
-        shutdown_on_exit=False,
-    )
-    deliveries = []
-    if file is not None:
-        deliveries.append(Delivery(FileSpanExporter(stream=cast(IO[str], file)), str(file.path)))
-    if url is not None:
-        # It is said once at the end, not by the exporter for each batch.
-        logging.getLogger("opentelemetry.exporter.otlp.proto.http").disabled = True
-        exporter = OTLPSpanExporter(endpoint=collector(url), timeout=_SEND_TIMEOUT)
-        deliveries.append(Delivery(exporter, url))
-    for delivery in deliveries:
-        provider.add_span_processor(delivery)  # type: ignore[arg-type]
-    offset = time.time_ns() - time.monotonic_ns()
-    spans = SpanObserver(
-        provider, epoch_ns=offset, limit=sys.maxsize, max_probes_per_second=None, thread=False
-    )
-    requests = RequestSpans(provider, lambda: offset + time.monotonic_ns())
-    lookups = spans if also is None else CompositeObserver(spans, also)
-    try:
-        yield ReplayObservers(lookups, spans, requests, spans.pump), deliveries
-    finally:
-        requests.close()
-        spans.close()
-        provider.shutdown()
+    with ExitStack() as stack:
+        provider = TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=Resource.create({"service.name": "kvtier replay"}),
+            span_limits=SpanLimits(**dict.fromkeys(_LIMITS, SpanLimits.UNSET)),
+            shutdown_on_exit=False,
+        )
+        deliveries = []
+        if file is not None:
+            deliveries.append(
+                Delivery(FileSpanExporter(stream=cast(IO[str], file)), str(file.path))
+            )
+        if url is not None:
+            session = requests.Session()
+            # Redirects are not followed, and taken for success.
+            session.hooks["response"].append(_refuse_to_go_elsewhere)
+            exporter = OTLPSpanExporter(
+                endpoint=collector(url), timeout=_SEND_TIMEOUT, session=session
+            )
+            deliveries.append(Delivery(exporter, url))
+            stack.enter_context(_hearing(OTLPSpanExporter.__module__, deliveries[-1]))
+        for delivery in deliveries:
+            provider.add_span_processor(delivery)  # type: ignore[arg-type]
+        offset = time.time_ns() - time.monotonic_ns()
+        spans = SpanObserver(
+            provider, epoch_ns=offset, limit=sys.maxsize, max_probes_per_second=None, thread=False
+        )
+        served = RequestSpans(provider, lambda: offset + time.monotonic_ns())
+        lookups = spans if also is None else CompositeObserver(spans, also)
+        try:
+            yield ReplayObservers(lookups, spans, served, spans.pump), deliveries
+        finally:
+            served.close()
+            spans.close()
+            provider.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from kvtier.cli import main
-from kvtier.cli.spans import collector
+from kvtier.cli.spans import Delivery, collector
 from kvtier.errors import BadInput
 
 QUICK = [
@@ -168,6 +169,7 @@ def test_without_the_sdk_the_extra_is_named_and_the_file_left_alone(was_there, m
 def test_an_address_without_a_path_gets_the_usual_one():
     assert collector("http://localhost:4318") == "http://localhost:4318/v1/traces"
     assert collector("http://localhost:4318/") == "http://localhost:4318/v1/traces"
+    assert collector("http://host?token=1") == "http://host/v1/traces?token=1"
     assert collector("https://host/tenant/traces") == "https://host/tenant/traces"
     with pytest.raises(BadInput):
         collector("http://")
@@ -216,5 +218,111 @@ def test_a_collector_that_refuses_is_asked_once_and_said(listening):
     code, out, err = invoke(*QUICK, "--otlp", url, "--json")
     assert code == 1
     every = sum(expected(json.loads(out)).values())
-    assert err == f"kvtier: {url}/v1/traces: did not take {every} spans\n"
+    why = "Failed to export spans batch code: 400, reason: Bad Request"
+    assert err == f"kvtier: {url}/v1/traces: did not take {every} spans: {why}\n"
     assert len(collected.names) == min(512, every)
+
+
+def test_a_collector_that_is_somewhere_else_has_not_taken_anything(listening):
+    url, collected = listening
+    collected.answer = 307
+    code, out, err = invoke(*QUICK, "--otlp", url, "--json")
+    assert code == 1
+    every = sum(expected(json.loads(out)).values())
+    assert err.startswith(f"kvtier: {url}/v1/traces: did not take {every} spans: ")
+    assert err.endswith("redirected to nowhere\n")
+
+
+def test_why_a_collector_refuses_is_said_once_where_nothing_is_set_up_to_log(listening):
+    """A program of its own: under pytest somebody listens to every logger."""
+    url, collected = listening
+    collected.answer = 400
+    command = [sys.executable, "-m", "kvtier", *QUICK, "--otlp", url, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "reason: Bad Request" in done.stderr
+
+
+def test_an_exporter_that_raises_loses_spans_and_not_the_run():
+    class Broken:
+        def export(self, batch: list[Any]) -> Any:
+            raise KeyError("no")
+
+        def shutdown(self) -> None:
+            pass
+
+    delivery = Delivery(Broken(), "there")
+    delivery.on_end(object())
+    delivery.on_end(object())
+    delivery.shutdown()
+    assert (delivery.sent, delivery.lost, delivery.reason) == (0, 2, "KeyError('no')")
+
+
+def test_after_a_signal_in_the_middle_of_a_batch_nothing_more_is_sent():
+    class Hanging:
+        calls = 0
+
+        def export(self, batch: list[Any]) -> Any:
+            self.calls += 1
+            raise KeyboardInterrupt
+
+        def shutdown(self) -> None:
+            pass
+
+    exporter = Hanging()
+    delivery = Delivery(exporter, "there")
+    delivery.on_end(object())
+    with pytest.raises(KeyboardInterrupt):
+        delivery.force_flush()
+    delivery.on_end(object())
+    delivery.shutdown()
+    assert (exporter.calls, delivery.sent, delivery.lost) == (1, 0, 2)
+
+
+# -- the environment -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "3"),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "few"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3"),
+        ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "0"),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", "0"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "4"),
+        ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "4"),
+    ],
+)
+def test_what_a_span_holds_is_not_for_the_environment_to_say(name, value, monkeypatch):
+    command = [*QUICK, "--concurrency", "8", "--spans"]
+    assert invoke(*command, "usual")[0] == 0
+    monkeypatch.setenv(name, value)
+    assert invoke(*command, "limited")[0] == 0
+    assert invoke("validate", "--require-complete", "limited")[0] == 0
+    usual, limited = (list(spans(Path(file))) for file in ("usual", "limited"))
+    assert shapes(limited) == shapes(usual)
+    assert any(span.get("links") for span in limited)
+
+
+def shapes(found: list[dict[str, Any]]) -> set[tuple[str, tuple[str, ...], int]]:
+    """Names, names of attributes, and how much the SDK left out."""
+    return {
+        (
+            span["name"],
+            tuple(one["key"] for one in span["attributes"]),
+            span.get("droppedAttributesCount", 0) + span.get("droppedLinksCount", 0),
+        )
+        for span in found
+    }
+
+
+@pytest.mark.parametrize("option", [["--spans", "spans"], ["--otlp", "http://127.0.0.1:9"]])
+def test_an_sdk_that_is_switched_off_is_bad_input(option, monkeypatch):
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
+    code, out, err = invoke(*QUICK, *option)
+    assert (code, out) == (2, "")
+    assert err.startswith("kvtier: OTEL_SDK_DISABLED: is true, so there are no spans")
+    assert list(Path().iterdir()) == []
