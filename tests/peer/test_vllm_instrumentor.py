@@ -896,6 +896,26 @@ def test_what_others_have_put_around_it_stays(traced, monkeypatch):
     assert traced.exporter.get_finished_spans() == ()
 
 
+def test_what_others_have_put_around_it_is_traced_once_when_it_is_wanted_again(
+    traced, monkeypatch, caplog
+):
+    base = traced.module.AsyncLookupManager
+    original = base.__init__
+    traced.instrumentor.instrument(observer=traced._recorder)
+    ours = base.__init__
+    with monkeypatch.context() as patched:
+        patched.setattr(base, "__init__", lambda self, tier_type: ours(self, tier_type))
+        traced.instrumentor.uninstrument()
+        lookups, recorder = traced.recorded()
+        lookups.ask("r1", A)
+        lookups.close()
+        assert [line[:2] for line in recorder.lines] == ["a1"] * 2
+        assert len(traced.recorders) == 1
+    assert caplog.records == []
+    traced.instrumentor.uninstrument()
+    assert base.__init__ is original
+
+
 def test_what_is_under_way_goes_on_untraced(traced):
     lookups = traced.spanned()
     lookups.held.clear()
@@ -1033,6 +1053,37 @@ def test_an_observer_that_cannot_be_made_leaves_the_manager_bare(traced, caplog)
     lookups.answered()
     assert lookups.ask("r1", A) == [True]
     lookups.close()
+
+
+def test_a_manager_that_takes_no_attributes_of_others_is_left_bare(traced, caplog):
+    base = traced.module.AsyncLookupManager
+    own = set(vars(Lookups(base).manager))
+
+    class Closed(base):  # type: ignore[misc,valid-type]
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name not in own:
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    traced.instrumentor.instrument(observer=traced._recorder)
+    lookups = Lookups(Closed)
+    assert [record.message for record in caplog.records] == [
+        "the probes of Manager 1:test are traced no more"
+    ]
+    lookups.ask("r1", A)
+    lookups.answered()
+    assert lookups.ask("r1", A) == [True]
+    lookups.close()
+
+
+@pytest.mark.parametrize("params", [[1], "traceparent", 5, {"traceparent": 5}])
+def test_parameters_of_a_request_that_are_none_stop_nothing(traced, params):
+    lookups, recorder = traced.recorded()
+    lookups.manager.lookup(A, ReqContext("r1", params))
+    lookups.manager.cleanup("r1")
+    lookups.close()
+    assert recorder.greeted[0].trace_headers is None
+    assert len(recorder.lines) == 2
 
 
 def test_a_manager_that_cannot_be_made_is_not_traced(traced):

@@ -81,10 +81,11 @@ class VllmOffloadInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     def _uninstrument(self, **kwargs: Any) -> None:
         self._observer = None
-        patched, self._patched = self._patched, None
+        patched = self._patched
+        # Else somebody has put theirs around ours, which stays, idle until it is wanted again.
         if patched is not None and patched.__init__ is self._traced:
-            patched.__init__ = self._original  # else somebody has put theirs around ours
-        self._original = self._traced = None
+            patched.__init__ = self._original
+            self._patched = self._original = self._traced = None
         atexit.unregister(self._end_all)
         self._end_all()
 

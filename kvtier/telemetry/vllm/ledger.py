@@ -16,7 +16,7 @@ generations count from 1. What the lifecycle does not allow is told as it happen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kvtier.keys import OffloadKey
@@ -280,6 +280,6 @@ def _adapted(context: Any) -> ReqContext:
     """
     params = getattr(context, "kv_transfer_params", None)
     headers = getattr(context, "trace_headers", None)
-    if not headers and params:
+    if not headers and isinstance(params, Mapping):
         headers = {name: params[name] for name in _PROPAGATED if isinstance(params.get(name), str)}
     return ReqContext(context.req_id, params, headers or None)

@@ -91,10 +91,15 @@ class ManagerTracing:
         self._own: dict[str, Any] = {}
         """What stood where something of ours stands now."""
         self._ours: dict[str, Any] = {}
+        self._refused: Exception | None = None
+        """Why nothing can be put on this manager."""
 
     def __enter__(self) -> Self:
         # The thread that vLLM starts is to find the queues that it will use from then on.
-        self._put("_worker", self._work)
+        try:
+            self._put("_worker", self._work)
+        except Exception as error:
+            self._refused = error
         return self
 
     def __exit__(
@@ -104,7 +109,9 @@ class ManagerTracing:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if exc_type is None:
+            if self._refused is not None:
+                self._give_up(self._refused)
+            elif exc_type is None:
                 self._attach()
             else:
                 self._detach()
@@ -147,8 +154,8 @@ class ManagerTracing:
 
     def _put(self, name: str, ours: Any) -> None:
         self._own[name] = getattr(self._manager, name)
-        self._ours[name] = ours
         setattr(self._manager, name, ours)
+        self._ours[name] = ours
 
     def _detach(self) -> None:
         """Put everything back. There is no moment at which something is missing."""
