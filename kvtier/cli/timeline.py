@@ -93,8 +93,8 @@ def _warn(export: SpanFile) -> None:
     if export.unusable_count:
         first = export.unusable[0]
         click.echo(
-            f"kvtier: {export.name}: {export.unusable_count:,} spans cannot be drawn; the first: "
-            f"line {first.line} {first.why}",
+            f"kvtier: {export.name}: spans that cannot be drawn: {export.unusable_count:,};"
+            f" the first: line {first.line} {first.why}",
             err=True,
         )
     if export.cut:

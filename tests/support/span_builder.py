@@ -191,7 +191,7 @@ class Life:
                 self.probe.attributes |= {
                     "probe.outcome": outcome,
                     "probe.ended.seq": seq,
-                    "probe.waiters": attributes["probe.waiters"],
+                    "probe.waiters": told.attributes["probe.waiters"],
                 }
             if outcome == "lookup_error":
                 self.probe.error = True

@@ -89,6 +89,12 @@ def failed(**more: object) -> Life:
     return Life(**more).sent(2).answered(3, "lookup_error")  # type: ignore[arg-type]
 
 
+def told_waiters(life: Life, number: int) -> Life:
+    """The probe tells so many at its end, whatever its stays do."""
+    life.probe.attributes["probe.waiters"] = number
+    return life
+
+
 # -- accepted ---------------------------------------------------------------------------------
 
 accepted("hit", "asked, sent, answered yes, released", hit())
@@ -336,6 +342,12 @@ incomplete("no_seq", "an attribute is missing", edited(hit(), 1, seq=None))
 incomplete("no_generation", "without a place it belongs nowhere", edited(hit(), 1, generation=None))
 incomplete("mistyped", "a number is a string", edited(hit(), 1, seq="three"))
 incomplete("mistyped_verdict", "a verdict is a number", edited(hit(), 2, verdict=1))
+incomplete(
+    "waiters_below_zero",
+    "a count is negative",
+    Life().sent(2, waiters=-1).answered(3, "hit").released(4),
+)
+incomplete("no_probe_at_all", "calls, and no probe that they were for", call(3, 3, hits=1), n=0)
 
 
 incomplete("no_tier", "the tier is not told", plain(hit(), 1, "tier"))
@@ -531,6 +543,66 @@ rejected(
     "a generation is given out twice",
     *hit().spans,
     other(hit(born=10).probe),
+)
+rejected(
+    "L67",
+    "generation_of_another_key",
+    "a generation is given out to two keys",
+    hit(),
+    hit("bb", born=10),
+    complete=1,
+)
+rejected(
+    "L67",
+    "generation_goes_back_elsewhere",
+    "a later question about another key has a lower generation",
+    hit(generation=5),
+    hit("bb", generation=3, born=10),
+    complete=1,
+)
+rejected(
+    "L46",
+    "asked_after_shutdown",
+    "a question is born, and the manager was shut down before",
+    Life().sent(2).stay("in_flight", (3, "close", "closed", "absent")),
+    Life("bb", 2, 4).stay("pending", (5, "release", "abandoned", "absent")),
+    complete=1,
+)
+rejected(
+    "L46",
+    "sent_after_shutdown",
+    "a question is sent, and the manager was shut down before",
+    Life().stay("pending", (3, "close", "closed", "absent")),
+    Life("bb", 2, 2).sent(4).answered(5, "hit").released(6),
+    complete=1,
+)
+rejected(
+    "L46",
+    "answered_after_shutdown",
+    "an answer is applied, and the manager was shut down before",
+    Life().stay("pending", (4, "close", "closed", "absent")),
+    Life("bb", 2, 2).sent(3).answered(5, "hit").released(6),
+    complete=1,
+)
+rejected(
+    "L35",
+    "swept_though_waited_for",
+    "a verdict that somebody waited for is swept as unclaimed",
+    Life().sent(2).answered(3, "hit").held(True, (5, "sweep", "unclaimed", "absent")),
+)
+rejected(
+    "L30",
+    "asker_does_not_join",
+    "asked again by a request that is no waiter then",
+    failed().held(False, (5, "join", "asked_again", "pending"), waiters=0),
+    Life(generation=2, born=5, again=True, request="r2").sent(6).answered(7, "hit").released(8),
+    complete=1,
+)
+rejected(
+    "L106",
+    "waiters_of_one_end",
+    "the probe and its stay end with one number, and tell different numbers of waiters",
+    told_waiters(hit(), 7),
 )
 rejected(
     "L75",

@@ -72,8 +72,9 @@ class Checked:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing, as far as the export itself can tell."""
-        return not self.incomplete and not any(f.cut or f.unusable_count for f in self.files)
+        """Whether probes are told, and nothing is missing as far as the export can tell."""
+        cut = any(file.cut or file.unusable_count for file in self.files)
+        return self.probes > 0 and not self.incomplete and not cut
 
 
 class _Violations:
@@ -118,8 +119,8 @@ def check_spans(
     """Judge the export in these files. Raises `BadInput`."""
     files = [SpanFile(path, longest=longest) for path in paths]
     found = _Violations()
-    judge = Judge(found.add)
     with RowStore(cache) as store:
+        judge = Judge(found.add, store.closed)
         for number, file in enumerate(files):
             _read(file, number, store, watch)
         if not any(file.spans for file in files):

@@ -236,6 +236,9 @@ class Generation:
             self.breaks("L60" if verdicts is ANSWERS else "L75", told, row, before)
         elif row.outcome == "asked_again" and outcome != "lookup_error":
             self.breaks("L77", f"asked again as if it had failed, after {outcome}", row, before)
+        elif row.outcome == "unclaimed" and before.waiters:
+            told = f"swept, and {before.waiters} waited for it when the verdict came"
+            self.breaks("L35", told, row, before)
         elif row.outcome == "expired" and outcome == "forced_miss":
             self.breaks("L75", "a forced miss has no lifetime, and it expired", row, before)
 
@@ -256,6 +259,8 @@ class Generation:
         if row.source == phase and (row.trigger, row.outcome, row.target) in ENDS[phase]:
             if row.trigger in ("release", "sweep") and row.waiters:
                 self.breaks("L38", f"the entry went while {row.waiters} waited", row, before)
+            elif row.trigger == "join" and not row.waiters:
+                self.breaks("L30", "asked again, and the asker did not join", row, before)
             return True
         told = f"{row.trigger} does not lead from {row.source} to {row.target} as {row.outcome}"
         if row.source != phase:
@@ -325,7 +330,10 @@ class Generation:
             return
         if closer is pending and pending.target != "absent":
             return
-        if (probe.ended, probe.outcome) != (closer.seq, closer.outcome):
+        if probe.waiters != closer.waiters and probe.ended == closer.seq:
+            told = f"{probe.waiters} waiters at its end, and its stay tells {closer.waiters}"
+            self.breaks("L106", told, probe, closer)
+        elif (probe.ended, probe.outcome) != (closer.seq, closer.outcome):
             told = (
                 f"the probe ended with number {probe.ended} as {probe.outcome}, and its stay"
                 f" with {closer.seq} as {closer.outcome}"

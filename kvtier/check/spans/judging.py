@@ -8,22 +8,27 @@ this place. Each ends up *wrong*, *incomplete* or *complete*.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final
 
 from kvtier.check.spans.generation import SAME_ID, Gap, Generation, Wrong
 from kvtier.check.spans.rows import Kind, Row
 
 __all__ = ["Judge"]
 
+_OPEN_ONLY: Final = {"join", "send", "answer", "sweep"}
+"""Triggers of a machine that is not shut down."""
+
 
 class Judge:
     """Give it all rows (`RowStore` has them in the right order), then `finish`.
 
     `found` is told what is wrong, at most once for each generation and each call of a
-    back end.
+    back end. `closed` has for each manager the first number with which it closed an entry.
     """
 
-    def __init__(self, found: Callable[[Wrong], None]) -> None:
+    def __init__(self, found: Callable[[Wrong], None], closed: Mapping[str, int]) -> None:
         self.complete = 0
         self.wrong = 0
         """Generations, like `complete`."""
@@ -32,6 +37,7 @@ class Judge:
         self.batches = 0
         self.others = 0
         self._found = found
+        self._closed = closed
         self._place: tuple[str, str | None, str] | None = None
         self._now: Generation | None = None
         self._before: Generation | None = None
@@ -57,6 +63,9 @@ class Judge:
         if self._now is None:
             self._now = Generation(row)
         self._now.add(row)
+        if row.trigger in _OPEN_ONLY and (row.seq or 0) > self._closed.get(row.manager, inf):
+            told = f"{row.trigger} after shutdown, which closed entries before"
+            self._now.breaks("L46", told, row)
 
     def finish(self) -> None:
         """No more rows of this place, or at all."""
@@ -99,6 +108,9 @@ class Judge:
             elif now.low == late.high and not follows:
                 told = f"number {now.low} is also that of another transition"
                 now.breaks("L106", told, now.first, late.last)
+        if now.probe is not None and now.probe.misnumbered:
+            told = f"generation {now.number} is not the next that the manager gave out"
+            now.breaks("L67", told, now.probe)
 
     def _remember(self, now: Generation) -> None:
         if self._latest is None or now.high > self._latest.high:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 from msgspec.msgpack import Encoder
@@ -78,6 +78,8 @@ class Row(Struct, array_like=True, gc=False):
     """Another span has its id and says something else."""
     taken: bool = False
     """A transition of another place has its number."""
+    misnumbered: bool = False
+    """Its generation is not the next one that the manager gave out."""
 
 
 _KINDS: Final = {
@@ -112,6 +114,7 @@ _BATCH: Needs = (
     (names.BATCH_ANSWERS, int),
     (names.BATCH_HITS, int),
 )
+_COUNTS: Final = {names.WAITERS, names.BATCH_KEYS, names.BATCH_ANSWERS, names.BATCH_HITS}
 
 
 def _needs(kind: Kind, truncated: bool, is_open: bool) -> Needs:
@@ -173,8 +176,10 @@ def row_of(span: Span, file: int) -> Row:
 
 def _lacks(attributes: dict[str, Value], needs: Needs) -> str | None:
     for name, kind in needs:
-        if type(attributes.get(name)) is not kind:
+        if type(value := attributes.get(name)) is not kind:
             return f"{name} is not {_TYPES[kind]}" if name in attributes else f"has no {name}"
+        if name in _COUNTS and cast(int, value) < 0:
+            return f"{name} is {value}, and it is a count"
     return None
 
 
@@ -204,6 +209,7 @@ def _fill_probe(row: Row, span: Span) -> str | None:
         row.trigger = get(names.TRIGGER)
     if not (row.truncated or row.open) or _lacks(span.attributes, _PROBE_END) is None:
         row.outcome, row.ended = get(names.OUTCOME), get(names.ENDED_SEQ)
+        row.waiters = get(names.WAITERS)
     if row.outcome == "lookup_error":
         asked = (_request(link.attributes.get(names.REQUEST_ID)) for link in span.links)
         row.others = [request for request in asked if request is not None]

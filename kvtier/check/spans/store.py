@@ -26,7 +26,7 @@ _AT_ONCE = 1000
 _SETTINGS = "journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "temp_store=FILE"
 _TABLES = (
     "CREATE TABLE spans (place BLOB, generation INT, kind INT, opened INT, id INT,"
-    " manager INT, seq INT, data BLOB)",
+    " manager INT, seq INT, born INT, data BLOB)",
     "CREATE TABLE again (id INTEGER PRIMARY KEY)",
     "CREATE TABLE taken (manager INT, seq INT, PRIMARY KEY (manager, seq)) WITHOUT ROWID",
     "CREATE TABLE changed (number INTEGER PRIMARY KEY, data BLOB)",
@@ -43,6 +43,8 @@ class RowStore:
     def __init__(self, cache: int = CACHE) -> None:
         self.repeats = 0
         """Spans that came again with the same content, and were left out."""
+        self.closed: dict[str, int] = {}
+        """The first number with which each manager closed an entry."""
         self._cache = cache
         self._waiting: list[tuple[bytes | int | None, ...]] = []
 
@@ -74,6 +76,9 @@ class RowStore:
             place = b""
         asked_again = row.kind == Kind.PROBE and row.source != "absent"
         number = None if asked_again else row.seq
+        is_birth = row.kind == Kind.PROBE and row.source is not None
+        if row.trigger == "close" and row.seq is not None:
+            self.closed[row.manager] = min(row.seq, self.closed.get(row.manager, row.seq))
         self._waiting.append(
             (
                 place,
@@ -83,6 +88,7 @@ class RowStore:
                 _hash(f"{row.trace_id}\x00{row.span_id}"),
                 _hash(row.manager),
                 number,
+                row.seq if is_birth else None,
                 _pack(row),
             )
         )
@@ -90,14 +96,20 @@ class RowStore:
             self._write()
 
     def _write(self) -> None:
-        self._base.executemany("INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._waiting)
+        self._base.executemany(
+            "INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._waiting
+        )
         self._waiting.clear()
 
     def sort_out(self) -> None:
-        """Drop repeats of a span; mark what shares an id or, between places, a number."""
+        """Drop repeats of a span; mark what shares an id or, between places, a number.
+
+        And generations that the counter of their manager cannot have given out (L10).
+        """
         self._write()
         self._same_ids()
         self._same_numbers()
+        self._generations()
 
     def _same_ids(self) -> None:
         run = self._base.execute
@@ -130,6 +142,22 @@ class RowStore:
         for number, data in found:
             row = _unpack(data)
             row.taken = True
+            run("INSERT INTO changed VALUES (?, ?)", (number, _pack(row)))
+        self._change()
+
+    def _generations(self) -> None:
+        run = self._base.execute
+        found = run(
+            "SELECT rowid, data FROM spans WHERE rowid IN (SELECT number FROM"
+            " (SELECT rowid AS number, born, generation,"
+            " LAG(born) OVER counted AS before, LAG(generation) OVER counted AS last"
+            " FROM spans WHERE born IS NOT NULL"
+            " WINDOW counted AS (PARTITION BY manager ORDER BY generation, born))"
+            " WHERE born <= before OR generation = last)"
+        )
+        for number, data in found:
+            row = _unpack(data)
+            row.misnumbered = True
             run("INSERT INTO changed VALUES (?, ?)", (number, _pack(row)))
         self._change()
 
