@@ -11,7 +11,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
@@ -61,6 +62,8 @@ class Delivery:
         """What the exporter said first of the batch that did not."""
         self._exporter = exporter
         self._batch: list[Any] = []
+        self._rejected = 0
+        self._given_up = False
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         return
@@ -78,16 +81,23 @@ class Delivery:
         batch, self._batch = self._batch, []
         arrived = False
         try:
-            arrived = bool(batch) and not self.lost and self._export(batch)
+            arrived = bool(batch) and not self._given_up and self._export(batch)
         finally:  # also if a signal cuts it short
-            if arrived:
-                self.sent += len(batch)
-            else:
-                self.lost += len(batch)
+            lost = min(self._rejected, len(batch)) if arrived else len(batch)
+            self.lost += lost
+            self.sent += len(batch) - lost
+            self._given_up = self._given_up or (bool(batch) and not arrived)
         return not self.lost
 
+    def reject(self, spans: int, reason: str) -> None:
+        """So many of the batch that is being exported are not taken, the others are."""
+        self._rejected = spans
+        self.reason = self.reason or reason or None
+
     def _export(self, batch: list[Any]) -> bool:
-        self.reason = None
+        self._rejected = 0
+        if not self.lost:
+            self.reason = None
         try:
             return bool(self._exporter.export(batch).name == "SUCCESS")
         except Exception as error:  # the run is not to end of it
@@ -127,10 +137,20 @@ def collector(url: str) -> str:
     return url if parts.path.strip("/") else parts._replace(path="/v1/traces").geturl()
 
 
-def _refuse_to_go_elsewhere(response: Any, *args: Any, **kwargs: Any) -> None:
+def _read_answer(delivery: Delivery, response: Any, *args: Any, **kwargs: Any) -> None:
+    """What the exporter takes for success and is none: redirects, and a part that is rejected."""
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
     if 300 <= response.status_code < 400:
         where = response.headers.get("Location", "nowhere")
         raise ConnectionRefusedError(f"redirected to {where}")
+    if response.status_code < 300:
+        answer = trace_service_pb2.ExportTraceServiceResponse()
+        with suppress(Exception):  # DecodeError: some answer in JSON, or with a word
+            answer.ParseFromString(response.content)
+            rejected = answer.partial_success
+            if rejected.rejected_spans > 0:
+                delivery.reject(rejected.rejected_spans, rejected.error_message)
 
 
 @contextmanager
@@ -185,12 +205,11 @@ def tracing(
             )
         if url is not None:
             session = requests.Session()
-            # Redirects are not followed, and taken for success.
-            session.hooks["response"].append(_refuse_to_go_elsewhere)
             exporter = OTLPSpanExporter(
                 endpoint=collector(url), timeout=_SEND_TIMEOUT, session=session
             )
             deliveries.append(Delivery(exporter, url))
+            session.hooks["response"].append(partial(_read_answer, deliveries[-1]))
             stack.enter_context(_hearing(OTLPSpanExporter.__module__, deliveries[-1]))
         for delivery in deliveries:
             provider.add_span_processor(delivery)  # type: ignore[arg-type]

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from kvtier.cli import main
 from kvtier.cli.spans import Delivery, collector
@@ -177,6 +180,7 @@ def test_an_address_without_a_path_gets_the_usual_one():
 
 class _Collector(http.server.BaseHTTPRequestHandler):
     answer = 200
+    body = b""
     names: list[str]
 
     def do_POST(self) -> None:
@@ -187,6 +191,7 @@ class _Collector(http.server.BaseHTTPRequestHandler):
                 self.names += [span.name for span in scope.spans]
         self.send_response(self.answer)
         self.end_headers()
+        self.wfile.write(self.body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -231,6 +236,28 @@ def test_a_collector_that_is_somewhere_else_has_not_taken_anything(listening):
     every = sum(expected(json.loads(out)).values())
     assert err.startswith(f"kvtier: {url}/v1/traces: did not take {every} spans: ")
     assert err.endswith("redirected to nowhere\n")
+
+
+@pytest.mark.parametrize(("why", "said"), [("too old", ": too old"), ("", "")])
+def test_what_a_collector_rejects_is_said_and_the_rest_is_sent(why, said, listening):
+    url, collected = listening
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 3
+    answer.partial_success.error_message = why
+    collected.body = answer.SerializeToString()
+    code, out, err = invoke(*QUICK, "--otlp", url, "--json")
+    assert code == 1
+    every = sum(expected(json.loads(out)).values())
+    assert len(collected.names) == every > 512
+    batches = -(-every // 512)
+    assert err == f"kvtier: {url}/v1/traces: did not take {3 * batches} spans{said}\n"
+
+
+@pytest.mark.parametrize("body", [b"{}", b"OK", b'{"partialSuccess":{}}', b"\xff" * 9])
+def test_a_collector_that_says_yes_in_other_words_has_taken_all(body, listening):
+    url, collected = listening
+    collected.body = body
+    assert invoke(*QUICK, "--otlp", url)[::2] == (0, "")
 
 
 def test_why_a_collector_refuses_is_said_once_where_nothing_is_set_up_to_log(listening):
