@@ -6,6 +6,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .build/demo
 
+# Two at a time, and what is in one file on one after the other: files share what they set up.
+TWO := -n 2 --dist loadfile
+
 # pip: one way to call it. The build backend comes from constraints.txt like everything else,
 # so it is installed beforehand instead of being fetched for each build.
 PIP := -m pip --disable-pip-version-check install -qq
@@ -31,8 +34,8 @@ test: $(READY) ## lint, types, all but the slow tests; unit and stateful tests a
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -m 'not slow'
-	PYTHONOPTIMIZE=1 $(BIN)/pytest -m 'not slow' tests/unit tests/stateful
+	$(BIN)/pytest $(TWO) -m 'not slow'
+	PYTHONOPTIMIZE=1 $(BIN)/pytest $(TWO) -m 'not slow' tests/unit tests/stateful
 
 test-slow: $(READY) ## the slow tests
 	$(BIN)/pytest -m slow --timeout=900
