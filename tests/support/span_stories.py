@@ -347,6 +347,16 @@ incomplete(
     "a count is negative",
     Life().sent(2, waiters=-1).answered(3, "hit").released(4),
 )
+incomplete(
+    "waiters_without_links",
+    "two waited when the question failed, and who the second was is not told",
+    Life()
+    .sent(2)
+    .answered(3, "lookup_error", waiters=2)
+    .held(False, (4, "join", "asked_again", "pending"), waiters=3),
+    Life(generation=2, born=4, again=True, request="r3").sent(5).answered(6, "hit").released(7),
+    complete=1,
+)
 incomplete("no_probe_at_all", "calls, and no probe that they were for", call(3, 3, hits=1), n=0)
 
 

@@ -346,6 +346,22 @@ def test_a_console_span_without_times_is_noted(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", '"half \\udc80"'])
+def test_python_prints_for_the_console_what_json_does_not_have(odd: str, tmp_path: Path) -> None:
+    path = tmp_path / "console.json"
+    by_the_console(made_by_the_sdk(), path)
+    other = f'{{\n    "name": "GET",\n    "context": {{}},\n    "attributes": {{"a": {odd}}}\n}}\n'
+    wanted = len(list(read_spans(path)))
+    path.write_text(other + path.read_text())
+    file = SpanFile(path)
+    assert len(list(file)) == wanted
+    plain = SpanFile(write(tmp_path / "plain", path.read_text().removeprefix(other)))
+    list(plain)
+    assert file.foreign == plain.foreign + 1
+    write(path, other.replace('"a"', '"kvtier.key"') + path.read_text())
+    assert "is not JSON of spans" in refused(path)
+
+
 def test_a_console_time_without_a_zone_is_of_greenwich(tmp_path: Path) -> None:
     path = tmp_path / "a"
     by_the_console(made_by_the_sdk(), path)

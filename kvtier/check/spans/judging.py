@@ -184,6 +184,8 @@ def _asked_rightly(before: Generation, now: Generation) -> None:
         now.breaks("L106", told, probe, last)
     old = before.probe
     if old is not None and old.outcome == "lookup_error" and before.held_error:
-        waited = probe.request in (old.request, *old.others)
-        if waited is (last.outcome == "asked_again"):
+        known = old.request, *old.others
+        waited = probe.request in known
+        asked_again = last.outcome == "asked_again"
+        if waited is asked_again or (not waited and len(known) < old.waiters):
             before.gaps.add(Gap.WHO_ASKED)
