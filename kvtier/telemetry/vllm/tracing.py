@@ -161,6 +161,10 @@ class ManagerTracing:
         """Put everything back. There is no moment at which something is missing."""
         self.attached = False
         manager = self._manager
+        # First of all: as long as `flush` is ours, nobody else replaces this list meanwhile.
+        births = getattr(manager, "_lookup_batch", None)
+        if isinstance(births, _Births):
+            manager._lookup_batch = births.give_up()
         for name, ours in self._ours.items():
             own = self._own[name]
             if getattr(manager, name) is not ours:
@@ -170,9 +174,6 @@ class ManagerTracing:
             if getattr(manager, name) != own:
                 setattr(manager, name, own)
         self._ours.clear()
-        births = getattr(manager, "_lookup_batch", None)
-        if isinstance(births, _Births):
-            manager._lookup_batch = births.give_up()
 
     def _give_up(self, error: Exception) -> None:
         _log.error("the probes of %s are traced no more", self._name, exc_info=error)
