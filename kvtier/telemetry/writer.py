@@ -181,7 +181,7 @@ class ManagerWriter:
             **_flags(truncated=probe.truncated, cut=probe.cut),
         }
         if not probe.truncated:
-            attributes |= _move(probe.first)
+            attributes |= _move(probe.first) | {names.BIRTH: probe.first.outcome.value}
         if last is not None:
             attributes |= {
                 names.OUTCOME: last.outcome.value,

@@ -212,6 +212,7 @@ def check(spans: list[dict[str, Any]]) -> dict[str, Any]:
         "kvtier.probe.phase.from": "absent",
         "kvtier.probe.phase.to": "pending",
         "kvtier.probe.trigger": "join",
+        "kvtier.probe.birth": "asked",
         "kvtier.probe.outcome": "hit",
         "kvtier.probe.waiters": 3,
     }
@@ -264,7 +265,7 @@ def test_what_a_random_run_exports_is_never_wrong(tmp_path, seed, observer_type,
     checked = check_spans([path])
     assert checked.violations == []
     assert checked.probes > 10
-    missing = set(checked.incomplete) - {Gap.OPEN, Gap.WHO_ASKED}
+    missing = set(checked.incomplete) - {Gap.OPEN}
     assert bool(missing) == (observer_type is not Roots)
     assert (observer.lost > 0) == ("limit" in settings)
     assert (observer.untraced > 0) == ("max_probes_per_second" in settings)

@@ -167,7 +167,7 @@ accepted(
     "asked_again",
     "a failed question is asked again for a new request, with one number for both",
     failed().held(False, (4, "join", "asked_again", "pending")),
-    Life(generation=2, born=4, again=True, request="r2", joined=[("r1", 4)])
+    Life(generation=2, born=4, again="asked_again", request="r2", joined=[("r1", 4)])
     .sent(6, excused_reads=1)
     .answered(7, "hit")
     .released(9),
@@ -176,17 +176,29 @@ accepted(
     "expired",
     "a verdict outlives its lifetime twice",
     Life().sent(2).answered(3, "miss").held(False, (4, "join", "expired", "pending")),
-    Life(generation=2, born=4, again=True)
+    Life(generation=2, born=4, again="expired")
     .sent(5)
     .answered(6, "hit")
     .held(True, (7, "join", "expired", "pending")),
-    Life(generation=3, born=7, again=True).sent(8).answered(9, "hit").released(10),
+    Life(generation=3, born=7, again="expired").sent(8).answered(9, "hit").released(10),
+)
+accepted(
+    "asked_again_by_one_who_came_back",
+    "a request lets go of a failed question and comes back: it asks as anybody new would",
+    failed(joined=[("r2", 2)]).held(False, (5, "join", "asked_again", "pending")),
+    Life(generation=2, born=5, again="asked_again", request="r1")
+    .sent(6)
+    .answered(7, "hit")
+    .released(8),
 )
 accepted(
     "failed_expired",
     "a failed question outlives its lifetime: one who waited for it asks again",
     failed(joined=[("r2", 1.5)]).held(False, (4, "join", "expired", "pending")),
-    Life(generation=2, born=4, again=True, request="r2").sent(5).answered(6, "hit").released(7),
+    Life(generation=2, born=4, again="expired", request="r2")
+    .sent(5)
+    .answered(6, "hit")
+    .released(7),
 )
 accepted(
     "deadline",
@@ -260,7 +272,7 @@ def truncated(life: Life, first: int, joined: int) -> Life:
     stay.attributes["probe.truncated"] = life.probe.attributes["probe.truncated"] = True
     stay.start = life.probe.start = at(joined)
     life.probe.attributes["probe.seq"] = joined
-    life.probe.without("probe.phase.from", "probe.phase.to", "probe.trigger")
+    life.probe.without("probe.phase.from", "probe.phase.to", "probe.trigger", "probe.birth")
     if stay.name == "probe.resolved":
         life.probe.end = at(joined)
         life.probe.without("probe.outcome", "probe.ended.seq", "probe.waiters")
@@ -347,16 +359,6 @@ incomplete(
     "a count is negative",
     Life().sent(2, waiters=-1).answered(3, "hit").released(4),
 )
-incomplete(
-    "waiters_without_links",
-    "two waited when the question failed, and who the second was is not told",
-    Life()
-    .sent(2)
-    .answered(3, "lookup_error", waiters=2)
-    .held(False, (4, "join", "asked_again", "pending"), waiters=3),
-    Life(generation=2, born=4, again=True, request="r3").sent(5).answered(6, "hit").released(7),
-    complete=1,
-)
 incomplete("no_probe_at_all", "calls, and no probe that they were for", call(3, 3, hits=1), n=0)
 
 
@@ -384,14 +386,7 @@ incomplete(
 incomplete(
     "asked_again_of_what",
     "the question before is missing",
-    Life(generation=2, born=4, again=True).sent(5).answered(6, "hit").released(7),
-)
-incomplete(
-    "expired_for_whom",
-    "whether the asker waited before, as it must have, is not told",
-    failed().held(False, (4, "join", "expired", "pending")),
-    Life(generation=2, born=4, again=True, request="r2").sent(5).answered(6, "hit").released(7),
-    complete=1,
+    Life(generation=2, born=4, again="asked_again").sent(5).answered(6, "hit").released(7),
 )
 STORIES.append(
     Story(
@@ -601,11 +596,31 @@ rejected(
     Life().sent(2).answered(3, "hit").held(True, (5, "sweep", "unclaimed", "absent")),
 )
 rejected(
+    "L106",
+    "asked_for_two_reasons",
+    "the verdict ended because its question had failed, and the new one is asked for its age",
+    failed().held(False, (4, "join", "asked_again", "pending")),
+    Life(generation=2, born=4, again="expired", request="r2")
+    .sent(5)
+    .answered(6, "hit")
+    .released(7),
+    complete=1,
+)
+rejected(
+    "L73",
+    "born_as_expired",
+    "nothing was there that could have expired",
+    edited(hit(), None, birth="expired"),
+)
+rejected(
     "L30",
     "asker_does_not_join",
     "asked again by a request that is no waiter then",
     failed().held(False, (5, "join", "asked_again", "pending"), waiters=0),
-    Life(generation=2, born=5, again=True, request="r2").sent(6).answered(7, "hit").released(8),
+    Life(generation=2, born=5, again="asked_again", request="r2")
+    .sent(6)
+    .answered(7, "hit")
+    .released(8),
     complete=1,
 )
 rejected(
@@ -639,7 +654,7 @@ rejected(
     .answered(3, "hit")
     .held(True, (4, "mark_miss", "forced_miss", "resolved"))
     .held(False, (5, "join", "expired", "pending")),
-    Life(generation=2, born=5, again=True).sent(6).answered(7, "hit").released(8),
+    Life(generation=2, born=5, again="expired").sent(6).answered(7, "hit").released(8),
     complete=1,
 )
 rejected(
@@ -647,7 +662,10 @@ rejected(
     "absent_asked_again",
     "a no that is no error is asked again",
     Life().sent(2).answered(3, "miss").held(False, (4, "join", "asked_again", "pending")),
-    Life(generation=2, born=4, again=True, request="r2").sent(5).answered(6, "hit").released(7),
+    Life(generation=2, born=4, again="asked_again", request="r2")
+    .sent(5)
+    .answered(6, "hit")
+    .released(7),
     complete=1,
 )
 
@@ -758,7 +776,10 @@ rejected(
     "asked again at another time than the verdict before it ended",
     failed().held(False, (4, "join", "asked_again", "pending")),
     shifted(
-        Life(generation=2, born=4, again=True, request="r2").sent(5).answered(6, "hit").released(7)
+        Life(generation=2, born=4, again="asked_again", request="r2")
+        .sent(5)
+        .answered(6, "hit")
+        .released(7)
     ),
     complete=1,
 )

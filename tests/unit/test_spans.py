@@ -86,6 +86,7 @@ def test_every_attribute_of_a_probe_and_its_stays():
         "kvtier.probe.phase.from": "absent",
         "kvtier.probe.phase.to": "pending",
         "kvtier.probe.trigger": "join",
+        "kvtier.probe.birth": "asked",
         "kvtier.probe.outcome": "hit",
         "kvtier.probe.ended.seq": 3,
         "kvtier.probe.waiters": 1,

@@ -19,7 +19,7 @@ from kvtier.check.spans.generation import Gap
 from kvtier.check.spans.store import RowStore
 from kvtier.errors import BadInput, KvtierError
 from tests.support.span_builder import Life, Told, at, call, export, export_line
-from tests.support.span_stories import STORIES, failed, hit
+from tests.support.span_stories import STORIES, hit
 
 # -- exports that were tampered with ----------------------------------------------------------
 
@@ -29,13 +29,15 @@ def whole_export() -> list[Told]:
     lives = [
         Life(joined=[("r2", 1.5)]).sent(4).answered(7, "hit").released(9),
         failed_of("bb", 2, 2),
-        Life("bb", 4, 13, again=True, request="r9", joined=[("r1", 13)])
+        Life("bb", 4, 13, again="asked_again", request="r9", joined=[("r1", 13)])
         .sent(15)
         .answered(17, "forced_hit", stored=True)
         .held(True, (19, "mark_miss", "forced_miss", "resolved"))
         .held(False, (21, "mark_hit", "forced_hit", "resolved"))
         .held(True, (23, "join", "expired", "pending")),
-        Life("bb", 6, 23, again=True).sent(24).stay("in_flight", (30, "close", "closed", "absent")),
+        Life("bb", 6, 23, again="expired")
+        .sent(24)
+        .stay("in_flight", (30, "close", "closed", "absent")),
         Life("cc", 3, 3, scope="'t'").stay("pending", (5, "release", "abandoned", "absent")),
         Life("cc", 5, 14, scope="'t'")
         .sent(16)
@@ -65,6 +67,7 @@ LIFECYCLE = (
     "probe.phase.from",
     "probe.phase.to",
     "probe.trigger",
+    "probe.birth",
     "probe.outcome",
     "probe.verdict",
 )
@@ -266,7 +269,6 @@ def story(name: str) -> str:
         ("no_resolved_between", Gap.NO_RESOLVED),
         ("asked_again_of_what", Gap.NO_PREDECESSOR),
         ("asked_again_and_lost", Gap.NO_SUCCESSOR),
-        ("expired_for_whom", Gap.WHO_ASKED),
     ],
 )
 def test_why_a_history_is_incomplete(name: str, gap: Gap, tmp_path: Path) -> None:
@@ -277,17 +279,6 @@ def test_why_a_history_is_incomplete(name: str, gap: Gap, tmp_path: Path) -> Non
 
 def test_every_gap_has_its_words() -> None:
     assert len({gap.says for gap in Gap}) == len(Gap)
-
-
-def test_asked_again_by_one_who_waited_is_not_told_apart(tmp_path: Path) -> None:
-    """It may have let go and come back: then the question is asked again as for anybody new."""
-    lives = (
-        failed(joined=[("r2", 2)]).held(False, (4, "join", "asked_again", "pending")),
-        Life(generation=2, born=4, again=True, request="r2").sent(5).answered(6, "hit").released(7),
-    )
-    checked = check([span for life in lives for span in life.spans], tmp_path)
-    assert checked.incomplete == {Gap.WHO_ASKED: 1}
-    assert checked.complete == 1
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ class Gap(IntEnum):
     NO_RESOLVED = 7
     NO_PREDECESSOR = 8
     NO_SUCCESSOR = 9
-    WHO_ASKED = 10
 
     @property
     def says(self) -> str:
@@ -57,7 +56,6 @@ _GAPS: Final = {
     Gap.NO_RESOLVED: "a probe.resolved span is missing",
     Gap.NO_PREDECESSOR: "asked again, and the question before is missing",
     Gap.NO_SUCCESSOR: "asked again, and the new question is missing",
-    Gap.WHO_ASKED: "asked again, and whether the asker had waited before is not told",
 }
 
 
@@ -90,7 +88,7 @@ def steps(rows: Iterable[Row | None]) -> tuple[Step, ...]:
             row.seq,
             row.source,
             row.trigger,
-            row.outcome if row.kind != Kind.PROBE else "asked" if row.source == "absent" else None,
+            row.birth if row.kind == Kind.PROBE else row.outcome,
             row.target,
             row.generation,
             row.file,
@@ -127,8 +125,6 @@ class Generation:
         """That number; 0 if none is known."""
         self.last: Row | None = None
         self.high = 0
-        self.held_error = False
-        """Whether the last verdict stands for a question that failed."""
         self.gaps: set[Gap] = set()
         self.wrong: Wrong | None = None
 
@@ -162,8 +158,9 @@ class Generation:
                 self.breaks("L67", "this generation was given out twice", row, other)
             return
         self.probe = row
-        if not row.truncated and (row.source, row.trigger, row.target) not in BIRTHS:
+        if not row.truncated and (row.source, row.trigger, row.birth, row.target) not in BIRTHS:
             told = f"no probe begins by {row.trigger} from {row.source} to {row.target}"
+            told += f" as {row.birth}"
             self.breaks("L73", told, row)
         elif row.ended is not None and row.ended <= (row.seq or 0):
             self.breaks("L106", "the probe ended before it began", row)
@@ -229,7 +226,6 @@ class Generation:
     def _held(self, row: Row, before: Row, verdicts: dict[str, bool]) -> None:
         """The verdict is what began this stay, and it is given up only for a reason."""
         outcome = before.outcome or ""
-        self.held_error = outcome == "lookup_error"
         expected = verdicts.get(outcome)
         if expected is not None and row.verdict is not expected:
             told = f"the verdict is a {'yes' if row.verdict else 'no'} after {outcome}"

@@ -175,17 +175,13 @@ def _follows(before: Generation, now: Generation) -> bool:
 
 
 def _asked_rightly(before: Generation, now: Generation) -> None:
-    """Who asked again may do so, and did it when the verdict ended."""
+    """Both tell the same of the one transition between them."""
     last, probe = before.asked_again, now.probe
     if last is None or probe is None:
         return
-    if now.apart(probe.start, last.end) and Gap.CLOCK not in before.gaps:
+    if probe.birth != last.outcome:
+        told = f"asked as {probe.birth}, and the verdict before it ended as {last.outcome}"
+        now.breaks("L106", told, probe, last)
+    elif now.apart(probe.start, last.end) and Gap.CLOCK not in before.gaps:
         told = "the probe begins at another time than the verdict before it ended"
         now.breaks("L106", told, probe, last)
-    old = before.probe
-    if old is not None and old.outcome == "lookup_error" and before.held_error:
-        known = old.request, *old.others
-        waited = probe.request in known
-        asked_again = last.outcome == "asked_again"
-        if waited is asked_again or (not waited and len(known) < old.waiters):
-            before.gaps.add(Gap.WHO_ASKED)

@@ -7,7 +7,7 @@ used; if not even its place is known, no row at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, cast
 
@@ -63,9 +63,7 @@ class Row(Struct, array_like=True, gc=False):
     stored: bool = False
     truncated: bool = False
     open: bool = False
-    request: str | None = None
-    others: Sequence[str] = ()
-    """Of a question that failed: who else waited for it."""
+    birth: str | None = None
     keys: int = 0
     answers: int = 0
     error: str | None = None
@@ -96,11 +94,12 @@ Needs = tuple[tuple[str, type], ...]
 _PLACE: Needs = ((names.MANAGER_ID, str), (names.KEY, str), (names.GENERATION, int))
 _PROBE: Needs = ((names.TIER, str), (names.REQUEST_ID, str), (names.SEQ, int))
 _STAY: Needs = ((names.TIER, str), (names.PHASE_FROM, str))
-_BIRTH: Needs = ((names.PHASE_FROM, str), (names.PHASE_TO, str), (names.TRIGGER, str))
+_MOVE: Needs = ((names.PHASE_FROM, str), (names.PHASE_TO, str), (names.TRIGGER, str))
+_BIRTH: Needs = (*_MOVE, (names.BIRTH, str))
 _PROBE_END: Needs = ((names.OUTCOME, str), (names.ENDED_SEQ, int), (names.WAITERS, int))
 _STAY_END: Needs = (
     (names.SEQ, int),
-    *_BIRTH,
+    *_MOVE,
     (names.OUTCOME, str),
     (names.WAITERS, int),
 )
@@ -203,18 +202,15 @@ def _flags(attributes: dict[str, Any]) -> str | None:
 
 def _fill_probe(row: Row, span: Span) -> str | None:
     get: Callable[[str], Any] = span.attributes.get
-    row.seq, row.request = get(names.SEQ), _request(get(names.REQUEST_ID))
+    row.seq = get(names.SEQ)
     if not row.truncated:
         row.source, row.target = get(names.PHASE_FROM), get(names.PHASE_TO)
-        row.trigger = get(names.TRIGGER)
+        row.trigger, row.birth = get(names.TRIGGER), get(names.BIRTH)
     if not (row.truncated or row.open) or _lacks(span.attributes, _PROBE_END) is None:
         row.outcome, row.ended = get(names.OUTCOME), get(names.ENDED_SEQ)
         row.waiters = get(names.WAITERS)
-    if row.outcome == "lookup_error":
-        asked = (_request(link.attributes.get(names.REQUEST_ID)) for link in span.links)
-        row.others = [request for request in asked if request is not None]
-        if (why := _lacks(span.attributes, _ERROR)) is not None:
-            return why
+    if row.outcome == "lookup_error" and (why := _lacks(span.attributes, _ERROR)) is not None:
+        return why
     row.failed = span.error
     return _flags(span.attributes)
 
@@ -253,7 +249,3 @@ _fill: Final[dict[Kind, Callable[[Row, Span], str | None]]] = {
     Kind.BATCH: _fill_batch,
     Kind.OTHER: _fill_other,
 }
-
-
-def _request(said: Value | None) -> str | None:
-    return said if isinstance(said, str) else None

@@ -35,8 +35,12 @@ ENDS: Final = {
 }
 """For each phase: trigger, outcome, and the phase that follows."""
 
-BIRTHS: Final = {("absent", "join", "pending"), ("resolved", "join", "pending")}
-"""Phase before, trigger, phase after."""
+BIRTHS: Final = {
+    ("absent", "join", "asked", "pending"),
+    ("resolved", "join", "asked_again", "pending"),
+    ("resolved", "join", "expired", "pending"),
+}
+"""Phase before, trigger, outcome, and the phase that follows."""
 
 ANSWERS: Final = {"hit": True, "forced_hit": True, "lookup_error": False, "miss": False}
 """Outcomes of an answer, and the verdict of each."""
