@@ -58,6 +58,8 @@ def timeline_command(paths: tuple[Path, ...], out: Path | None, as_json: bool) -
     FILE is what `kvtier replay --spans`, a collector's file exporter or the console
     exporter wrote, gzipped or not; `-` is standard input.
     """
+    if str(out) == "-":
+        raise BadInput("-o -", "a page is not for standard output", "the name of a file")
     out = out or _page_for(paths[0])
     for path in paths:
         if out.exists() and path.exists() and os.path.samefile(out, path):
@@ -74,8 +76,15 @@ def timeline_command(paths: tuple[Path, ...], out: Path | None, as_json: bool) -
     for export in exports:
         _warn(export)
     if as_json:
-        told = {"lanes": len(timeline.lanes), "probes": timeline.probes, "spans": timeline.spans}
-        click.echo(json.dumps({"schema": SCHEMA, "out": str(out)} | told, indent=2))
+        told = {
+            "schema": SCHEMA,
+            "out": str(out),
+            "lanes": len(timeline.lanes),
+            "keys": timeline.keys,
+            "probes": timeline.probes,
+            "spans": timeline.spans,
+        }
+        click.echo(json.dumps(told, indent=2))
     else:
         click.echo(f"{out}: {counted(timeline)}; open it in a browser")
     return 0

@@ -624,6 +624,97 @@ def test_there_is_a_table_instead(browser: Page, ten_thousand: Path, show: Any) 
     assert browser.run("$('rows').rows.length") == 100
 
 
+# Room
+
+RESIZED = """new Promise(done => {
+  const rows = () => document.querySelectorAll('.lane').length;
+  let isFirst = true;
+  new ResizeObserver(() => {
+    if (isFirst) setTimeout(() => { document.body.style.width = '900px'; });
+    else done(rows());
+    isFirst = false;
+  }).observe($('scroll'));
+})"""
+"""How many rows there are when the page's own observer has heard of a new size."""
+
+
+def test_the_first_frame_of_a_new_size_has_all_rows(show: Callable[..., Page]) -> None:
+    page = show(SPANS)
+    assert page.run(RESIZED) == 9
+    right = page.run("document.querySelector('.key .track').getBoundingClientRect().right")
+    assert right < 900
+    # The window is 4 % wider than the 2.6 ms, on both sides.
+    width = page.run("document.querySelector('.key .track').clientWidth")
+    assert box(page, IN_FLIGHT)["width"] == pytest.approx(800 * width / (2600 * 1.04), abs=2)
+    assert page.complaints() == []
+
+
+def test_the_focus_stays_when_the_window_gets_another_size(show: Callable[..., Page]) -> None:
+    page = show(SPANS)
+    to_chart(page)
+    said = focused(page)
+    page.run(RESIZED)
+    assert focused(page) == said
+
+
+@pytest.fixture
+def low(browser: Page) -> Iterator[Page]:
+    """A window of 1000 by 700."""
+    how = {"width": 1000, "height": 700, "deviceScaleFactor": 1, "mobile": False}
+    browser.send("Emulation.setDeviceMetricsOverride", **how)
+    yield browser
+    browser.send("Emulation.clearDeviceMetricsOverride")
+
+
+def in_window(page: Page, selector: str) -> list[str]:
+    """Names of the lanes that are seen where their middle is."""
+    found: list[str] = page.run(
+        """[...document.querySelectorAll(SELECTOR)].filter(lane => {
+            const { left, top, height } = lane.getBoundingClientRect();
+            const there = document.elementFromPoint(left + 50, top + height / 2);
+            return there !== null && there.closest('.lane') === lane;
+        }).map(lane => lane.querySelector('[role=rowheader]').innerText)""".replace(
+            "SELECTOR", repr(selector)
+        )
+    )
+    return found
+
+
+def test_many_rows_of_what_is_done_leave_room_for_keys(
+    low: Page, show: Callable[..., Page]
+) -> None:
+    calls = [call(n, 100 + n, 900) for n in range(30)]
+    page = show([*calls, *(span for n in range(1, 31) for span in probe(n, (0, 100, 900, 2000)))])
+    first = in_window(page, ".lane:not(.key, .group)")
+    assert first == ["1:fs calls", *(f"1:fs calls, row {n}" for n in range(2, len(first) + 1))]
+    assert 3 <= len(first) <= 8
+    keys = in_window(page, ".lane.key")
+    assert len(keys) >= 8
+    page.mouse("mouseWheel", 500, 200, deltaX=0, deltaY=340)
+    page.wait("$('above').scrollTop >= 300")
+    page.settle()
+    assert in_window(page, ".lane.key") == keys
+    assert in_window(page, ".lane:not(.key, .group)")[0] == "1:fs calls, row 11"
+
+
+def test_a_row_that_is_out_of_sight_is_brought_into_the_window(
+    low: Page, show: Callable[..., Page]
+) -> None:
+    calls = [call(n, 100 + n, 900) for n in range(30)]
+    page = show([*calls, *probe(1, (0, 100, 900, 2000))])
+    to_chart(page)
+    page.press("ArrowUp")
+    assert page.run("state.active.lane.part") == 29
+    assert "1:fs calls, row 30" in in_window(page, ".lane:not(.key)")
+    assert len(in_window(page, ".lane.key")) == 1
+    page.press("Home", ctrl=True)
+    assert "1:fs calls" in in_window(page, ".lane:not(.key)")
+    ends = "[...$('links').children].map(path => path.getPointAtLength(0).y)"
+    page.run("$('above').scrollTop = 900")
+    page.settle()
+    assert page.run(f"{ends}.every(y => y >= 0 && y <= view.room)")
+
+
 # Ten thousand
 
 SCROLL = """(async () => {
@@ -712,10 +803,11 @@ def test_the_page_has_the_name_of_the_file_and_is_here(folder: Path) -> None:
 FOREIGN = Span("GET /", "ab" * 16, "ab" * 8, None, 1, 2, {"http.method": "GET"}, (), False, 1)
 
 
-def test_spans_of_others_are_counted_on_the_page(folder: Path) -> None:
+def test_spans_of_others_are_counted_on_the_page(folder: Path, browser: Page) -> None:
     (folder / "spans.jsonl").write_text(export([*SPANS, FOREIGN, FOREIGN]))
     assert json.loads(run("spans.jsonl", "--json").stdout)["spans"] == 22
-    assert '"others":2,' in (folder / "spans.html").read_text()
+    browser.open(folder / "spans.html")
+    assert text(browser, "#counts").endswith(", beside 2 that are not drawn")
 
 
 def test_only_spans_of_others_are_bad_input(folder: Path) -> None:
@@ -734,6 +826,7 @@ def test_json_says_what_is_on_the_page(folder: Path) -> None:
         "schema": "kvtier.timeline/1",
         "out": "out.html",
         "lanes": 8,
+        "keys": 4,
         "probes": 4,
         "spans": 22,
     }
@@ -750,6 +843,14 @@ def test_a_page_is_never_written_over_what_is_read(folder: Path, name: str) -> N
     assert (done.exit_code, done.stdout) == (2, "")
     assert "is one of the files to be read" in done.stderr
     assert path.read_text() == export(SPANS)
+
+
+def test_standard_output_is_not_for_a_page(folder: Path) -> None:
+    (folder / "spans.jsonl").write_text(export(SPANS))
+    done = run("spans.jsonl", "-o", "-")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.fullmatch("kvtier: -o -: .*; expected the name of a file\n", done.stderr)
+    assert [path.name for path in folder.iterdir()] == ["spans.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ const calls = bars.filter(bar => bar.kind === 'batch' && bar.to.length > 3);
 const best = calls.reduce((one, other) => (kinds_of(other) > kinds_of(one) ? other : one));
 activate(best, true);
 look(...window_of(best));
-$('scroll').scrollTop = (rows_of(best)[0].number - view.stuck) * LANE;
+$('scroll').scrollTop = (rows_of(best)[0].number - done.length) * LANE;
 untip();
 """
 """The call of the back end with the most to see around it."""

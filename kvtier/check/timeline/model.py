@@ -84,7 +84,7 @@ class Lane:
     """One key, or one thing that is done, from left to right."""
 
     group: str
-    """`""`: it stays in the window while the others scroll."""
+    """`""`: it is above the keys, in a part that scrolls by itself."""
     name: str
     is_key: bool
     rows: list[list[Bar]]
@@ -103,7 +103,12 @@ class Timeline:
     repeats: int
     """The same span once more, as exporters send them when they try again."""
     others: int
-    """Spans that are not kvtier's, for example the requests."""
+    """Spans that are not drawn: those of requests, and what is not kvtier's."""
+
+    @property
+    def keys(self) -> int:
+        """Lanes of keys: a key of two tiers has two."""
+        return sum(lane.is_key for lane in self.lanes)
 
 
 def arranged(spans: Iterable[Span]) -> Timeline:

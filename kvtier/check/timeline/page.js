@@ -183,7 +183,7 @@ function clicks(id, doing) {
 $("title").textContent = data.title;
 $("counts").textContent = [
   data.counts, data.steps ? "" : `over ${lasting(data.length)}`, data.began && `from ${data.began}`,
-  data.repeats ? `${data.repeats} repeated` : "", data.others ? `beside ${data.others} of others` : "",
+  data.repeats ? `${data.repeats} repeated` : "", data.others ? `beside ${data.others} that are not drawn` : "",
 ].filter(Boolean).join(", ");
 clicks("zoom-in", () => zoom(0.5));
 clicks("zoom-out", () => zoom(2));
@@ -223,10 +223,12 @@ $("chart").addEventListener("focusin", (event) => {
   if (event.target.bar && event.target.bar !== state.active) activate(event.target.bar, false);
 });
 $("chart").addEventListener("focusout", untip);
-$("scroll").addEventListener("scroll", () => {
-  if (state.pointed) untip();
-  plan(false);
-});
+for (const id of ["above", "scroll"]) {
+  $(id).addEventListener("scroll", () => {
+    if (state.pointed) untip();
+    plan(false);
+  });
+}
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") untip();
 });
@@ -237,4 +239,4 @@ $("chart").setAttribute("aria-rowcount", lanes.length);
 state.active = (keyed.find((lane) => lane.bars.length) || lanes[0] || { bars: [] }).bars[0] || null;
 legend();
 look(-whole * 0.02, whole * 1.02);
-new ResizeObserver(measure).observe($("scroll"));
+new ResizeObserver(measure).observe($("chart"));

@@ -57,8 +57,7 @@ def page_of(timeline: Timeline, title: str, *, steps: bool = False) -> str:
 
 def counted(timeline: Timeline) -> str:
     """How much there is, in words."""
-    keys = sum(lane.is_key for lane in timeline.lanes)
-    parts = (timeline.probes, "probe"), (keys, "key"), (timeline.spans, "span")
+    parts = (timeline.probes, "probe"), (timeline.keys, "key"), (timeline.spans, "span")
     return ", ".join(_amount(n, word) for n, word in parts)
 
 

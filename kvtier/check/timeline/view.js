@@ -4,7 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const LANE = 34, MARGIN = 6, TINY = 4, LONGEST_RUN = 24, MOST_BARS = 2500, MOST_ARROWS = 200;
 const whole = Math.max(data.length, 1);
-const view = { from: 0, to: whole, width: 0, height: 0, stuck: 0 };
+const view = { from: 0, to: whole, width: 0, height: 0, room: 0 };
 const shown = new Map();
 const state = { active: null, pointed: null, isChosen: false, matches: [], matchSet: new Set(), foundLanes: new Set(), query: "" };
 const drawn = { frames: 0, slowest: 0, total: 0 };
@@ -47,11 +47,9 @@ function plan(stale) {
 }
 
 function draw() {
-  const top = $("scroll").scrollTop;
-  const seen = new Set(lanes.slice(0, view.stuck));
-  const first = view.stuck + Math.floor(top / LANE) - MARGIN;
-  const count = Math.ceil(view.height / LANE) + 2 * MARGIN;
-  lanes.slice(Math.max(first, 0), Math.max(first + count, 0)).forEach((lane) => seen.add(lane));
+  const above = inWindow(done, $("above").scrollTop, view.room);
+  const below = inWindow(keyed, $("scroll").scrollTop, view.height - view.room);
+  const seen = new Set([...above, ...below]);
   if (state.active) seen.add(state.active.lane);
   for (const [lane, row] of shown) {
     if (!seen.has(lane)) {
@@ -72,6 +70,13 @@ function draw() {
   drawArrows();
 }
 
+/* Of lanes that scroll together, those in the window and a few on both sides. */
+function inWindow(some, top, height) {
+  const first = Math.floor(top / LANE) - MARGIN;
+  const count = Math.ceil(height / LANE) + 2 * MARGIN;
+  return some.slice(Math.max(first, 0), Math.max(first + count, 0));
+}
+
 /* How near, in pixels, short bars are drawn as one: more, if there are too many to draw. */
 function legible(seen) {
   let gap = 1;
@@ -80,14 +85,14 @@ function legible(seen) {
   return gap;
 }
 
-/* The first lanes of what is done stay in the window while the others scroll. */
-function isStuck(lane) {
-  return lane.number < view.stuck;
+/* What is done is above, the keys are below; each part scrolls by itself. */
+function isAbove(lane) {
+  return lane.number < done.length;
 }
 
-/* Inside its part of the chart, the one that stays or the one that scrolls. */
+/* Inside its part of the chart. */
 function topOf(lane) {
-  return (isStuck(lane) ? lane.number : lane.number - view.stuck) * LANE;
+  return (isAbove(lane) ? lane.number : lane.number - done.length) * LANE;
 }
 
 function makeRow(lane) {
@@ -104,7 +109,7 @@ function makeRow(lane) {
   row.ticks.setAttribute("aria-hidden", "true");
   row.track.append(row.ticks);
   if (!lane.isGroup) element.append(row.track);
-  const home = isStuck(lane) ? $("pinned") : $("lanes");
+  const home = isAbove(lane) ? $("pinned") : $("lanes");
   home.insertBefore(element, [...home.children].find((other) => other.lane.number > lane.number) || null);
   element.lane = lane;
   return row;
@@ -238,9 +243,8 @@ function scaleStep() {
 
 /* How far down the middle of a bar is in the window; outside it, at the edge. */
 function heightOf(bar) {
-  const inside = topOf(bar.lane) + 20;
-  if (isStuck(bar.lane)) return inside;
-  const room = view.stuck * LANE;
+  const inside = topOf(bar.lane) + 20, room = view.room;
+  if (isAbove(bar.lane)) return Math.min(Math.max(inside - $("above").scrollTop, 1), room - 1);
   return Math.min(Math.max(inside + room - $("scroll").scrollTop, room + 1), view.height - 1);
 }
 
@@ -284,32 +288,32 @@ function pan(part) {
   look(view.from + by, view.to + by);
 }
 
+/* How much room there is, and what fits into it. */
 function measure() {
-  const box = $("scroll");
-  view.height = box.clientHeight;
+  const ruler = document.querySelector(".ruler");
+  view.height = Math.max($("chart").clientHeight - ruler.offsetHeight, 0);
+  const most = Math.max(Math.floor(view.height / 3 / LANE), 1);
+  view.room = keyed.length ? Math.min(done.length, most) * LANE : view.height;
+  $("above").style.height = `${view.room}px`;
   const names = parseFloat(getComputedStyle(document.querySelector(".corner")).flexBasis) || 240;
   const left = document.querySelector(".corner").offsetWidth || names;
-  view.width = Math.max(box.clientWidth - left, 1);
-  view.stuck = Math.min(done.length, Math.floor((view.height * 0.4) / LANE));
-  $("pinned").style.height = `${view.stuck * LANE}px`;
-  $("lanes").style.height = `${(lanes.length - view.stuck) * LANE}px`;
+  view.width = Math.max($("scroll").clientWidth - left, 1);
+  $("pinned").style.height = `${done.length * LANE}px`;
+  $("lanes").style.height = `${keyed.length * LANE}px`;
   $("arrows").style.left = `${left}px`;
   $("arrows").setAttribute("width", view.width);
   $("arrows").setAttribute("height", view.height);
-  for (const [, row] of shown) row.element.remove();
-  shown.clear();
-  plan(true);
+  isStale = true;
+  draw(); // now: in the next frame would be too late for the one that shows the new size
 }
 
 /* Bring a bar into the window, with as little movement as that needs. */
 function reveal(bar) {
-  const box = $("scroll");
-  if (!isStuck(bar.lane)) {
-    const y = topOf(bar.lane);
-    const room = view.height - view.stuck * LANE - LANE;
-    if (y < box.scrollTop) box.scrollTop = y;
-    else if (y > box.scrollTop + room) box.scrollTop = y - room;
-  }
+  const box = isAbove(bar.lane) ? $("above") : $("scroll");
+  const room = (isAbove(bar.lane) ? view.room : view.height - view.room) - LANE;
+  const y = topOf(bar.lane);
+  if (y < box.scrollTop) box.scrollTop = y;
+  else if (y > box.scrollTop + room) box.scrollTop = y - room;
   const length = view.to - view.from;
   if (bar.end < view.from || bar.start > view.to) {
     const middle = (bar.start + bar.end) / 2;
