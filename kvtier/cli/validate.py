@@ -78,7 +78,7 @@ def validate_command(
     if as_json:
         click.echo(json.dumps(_as_json(checked, shown), indent=2))
     else:
-        _print(_summary(checked, shown))
+        _print(_summary(checked, shown, require_complete))
     if checked.violation_count:
         return 1
     return 1 if require_complete and not checked.is_complete else 0
@@ -180,7 +180,9 @@ def _print(parts: Iterable[RenderableType]) -> None:
         console.print(part, soft_wrap=isinstance(part, str | Text))
 
 
-def _summary(checked: Checked, shown: list[Violation]) -> Iterator[RenderableType]:
+def _summary(
+    checked: Checked, shown: list[Violation], require_complete: bool
+) -> Iterator[RenderableType]:
     yield _counts(checked)
     yield ""
     for violation in shown:
@@ -193,7 +195,7 @@ def _summary(checked: Checked, shown: list[Violation]) -> Iterator[RenderableTyp
     yield from notices
     if notices:
         yield ""
-    yield _last_line(checked)
+    yield _last_line(checked, require_complete)
 
 
 def _counts(checked: Checked) -> Table:
@@ -210,7 +212,7 @@ def _counts(checked: Checked) -> Table:
                 table.add_row(f"  {gap.says}", f"{count:,}")
     table.add_row("calls of a back end", f"{checked.batches:,}")
     if checked.others:
-        table.add_row("jobs and passes", f"{checked.others:,}")
+        table.add_row("jobs, passes, requests", f"{checked.others:,}")
     return table
 
 
@@ -254,7 +256,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _last_line(checked: Checked) -> Text:
+def _last_line(checked: Checked, require_complete: bool) -> Text:
     verdict = _verdict(checked)
     if verdict == "wrong":
         count = checked.violation_count
@@ -266,4 +268,6 @@ def _last_line(checked: Checked) -> Text:
         )
         return Text.assemble(("right: ", "bold green"), told)
     told = "nothing that is told is wrong; what is not told is neither right nor wrong"
+    if require_complete:
+        told += "; --require-complete makes that wrong"
     return Text.assemble(("incomplete: ", "bold yellow"), told)

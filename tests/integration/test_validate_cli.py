@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -90,7 +91,11 @@ def test_what_is_incomplete_says_so_and_is_no_fault() -> None:
     assert out.splitlines()[-1] == (
         "incomplete: nothing that is told is wrong; what is not told is neither right nor wrong"
     )
-    assert run(INCOMPLETE, "--require-complete")[0] == 1
+    code, out, err = run(INCOMPLETE, "--require-complete")
+    assert (code, err) == (1, "")
+    assert out.splitlines()[-1].endswith(
+        "neither right nor wrong; --require-complete makes that wrong"
+    )
     assert as_json(INCOMPLETE)[1]["incomplete_because"] == {"open": 1}
 
 
@@ -351,7 +356,18 @@ def test_a_replay_is_right_and_complete(options: tuple[str, ...], tmp_path: Path
     assert replayed.exit_code == 0, replayed.output
     code, found = as_json(path, "--require-complete")
     assert (code, found["verdict"]) == (0, "right"), found
+    others = f"jobs, passes, requests {found['others']:,}"
+    assert others in " ".join(validated(path)[1].split())
     assert found["probes"] > 100
+
+
+def test_every_field_is_in_the_documentation() -> None:
+    _, found = as_json(FOLDER / "rejected/second_answer.jsonl")
+    (violation,) = found["violations"]
+    fields = {*found, *violation, *violation["span"], *violation["history"][0], *found["files"][0]}
+    text = (ROOT / "docs" / "telemetry.md").read_text().split("With `--json`", 1)[1]
+    told = set(re.findall(r"`(?:violations\[\])?\.?([a-z_.]+)(?:\[\])?`", text.split("\n\n")[1]))
+    assert fields <= told
 
 
 def test_help_says_what_the_verdicts_and_exit_codes_are() -> None:
