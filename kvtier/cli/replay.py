@@ -53,14 +53,14 @@ Examples:
       two secondary tiers, ARC in the primary, a hybrid model
   kvtier replay --faults corrupt=0.01,probe_error=0.01,load_error=0.01
       a back end that lies and fails: nothing wrong may be served
-
   kvtier replay --concurrency 8 --spans spans.jsonl
       trace every probe; then: kvtier validate spans.jsonl, kvtier timeline spans.jsonl
 
 Exit codes: 0 all laws hold; 1 a law is broken, or the log, the spans or the result
-cannot be written (which, on standard error); 2 bad input; 130 ended by Ctrl-C, 143 by
-SIGTERM, 129 by SIGHUP: the summary so far is printed. A second signal abandons
-what is still under way; the summary is printed all the same.
+cannot be written (which, on standard error); 2 bad input; 3 --spans or --otlp without
+the extra otlp, and nothing has run; 130 ended by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP:
+the summary so far is printed. A second signal abandons what is still under way; the
+summary is printed all the same.
 """
 
 
