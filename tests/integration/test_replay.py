@@ -634,15 +634,26 @@ def test_requests_that_a_stop_cuts_short_are_counted_as_aborted():
     assert report.violations == ()
 
 
+class AfterAStep:
+    """Stops a replay that has asked its first questions; `hurry` so many seconds later."""
+
+    def __init__(self, runtime: ThreadRuntime, later: float = 0.0) -> None:
+        self.runtime, self.later = runtime, later
+        self.asked: list[float] = []
+
+    def stop(self) -> bool:
+        self.asked.append(self.runtime.now())
+        return len(self.asked) > 1
+
+    def hurry(self) -> bool:
+        return self.runtime.now() - self.asked[1] >= self.later
+
+
 def test_a_stopped_replay_does_not_wait_for_a_back_end_that_hangs():
     runtime = ThreadRuntime()
     began = runtime.now()
-    report = replay(
-        config(slow_backend=60.0),
-        python_topics(),
-        runtime,
-        stop=lambda: runtime.now() - began > 0.1,
-    )
+    stopping = AfterAStep(runtime)
+    report = replay(config(slow_backend=60.0), python_topics(), runtime, stop=stopping.stop)
     assert runtime.now() - began < 20
     assert report.interrupted
     assert report.probes_closed == report.probes_issued > 0
@@ -656,12 +667,13 @@ def test_a_stopped_replay_in_a_hurry_abandons_what_is_under_way(tiers, later, mo
     monkeypatch.setattr("kvtier.replay._LAST_CALL", 40.0)
     runtime = ThreadRuntime()
     began = runtime.now()
+    stopping = AfterAStep(runtime, later)
     report = replay(
         config(slow_backend=60.0, tiers=tiers),
         python_topics(),
         runtime,
-        stop=lambda: runtime.now() - began > 0.1,
-        hurry=lambda: runtime.now() - began > 0.1 + later,
+        stop=stopping.stop,
+        hurry=stopping.hurry,
     )
     assert runtime.now() - began < 20
     assert report.interrupted
