@@ -296,6 +296,11 @@ class BatchReport:
     """When the back end was called; `None` if shutdown came first or the call never returned."""
     ended: float
 
+    @property
+    def since(self) -> float:
+        """When the call began, as far as that is known: else when it was handed over."""
+        return self.posted if self.began is None else self.began
+
 
 @runtime_checkable
 class BatchObserver(LookupObserver, Protocol):

@@ -20,6 +20,7 @@ from kvtier.cli.check import check_command
 from kvtier.cli.model import model_command
 from kvtier.cli.prove import prove_command
 from kvtier.cli.replay import replay_command
+from kvtier.cli.terminal import printable
 from kvtier.cli.timeline import timeline_command
 from kvtier.cli.validate import validate_command
 from kvtier.errors import BadInput, KvtierError, MissingTool
@@ -55,7 +56,7 @@ class _OneLine(click.Group):
         sys.exit(code)
 
     def _say(self, message: str, code: int) -> int:
-        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(message.split()))
+        line = printable(" ".join(message.split()))
         with suppress(OSError):  # nobody is there to be told
             click.echo(f"{self.name}: {line}", err=True)
         return code

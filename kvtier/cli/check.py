@@ -21,7 +21,8 @@ from kvtier.cli.limits import SIZE, timeout_option
 from kvtier.cli.logfile import LogFile
 from kvtier.cli.options import NamedPath
 from kvtier.cli.searches import Searches, searches
-from kvtier.cli.tables import plain_table, print_wide, steps_table
+from kvtier.cli.tables import plain_table, steps_table
+from kvtier.cli.terminal import print_wide
 from kvtier.resources import resource_folder
 
 __all__ = ["check_command"]

@@ -11,7 +11,8 @@ from rich.text import Text
 from kvtier.check.exploration import Exploration, explored
 from kvtier.cli.limits import SIZE
 from kvtier.cli.searches import searches
-from kvtier.cli.tables import plain_table, print_wide, steps_table
+from kvtier.cli.tables import plain_table, steps_table
+from kvtier.cli.terminal import print_wide
 from kvtier.model.mutants import MUTANTS
 from kvtier.model.state import Config
 
@@ -66,8 +67,7 @@ def model_command(
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
     else:
-        for part in _parts(found):
-            print_wide(part)
+        print_wide(*_parts(found))
     if not found.ok:
         broken = ", ".join(name for name, holds in found.invariants.items() if not holds)
         way = ", ".join(event.action for event in found.way[1:])

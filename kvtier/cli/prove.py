@@ -16,7 +16,8 @@ from rich.text import Text
 from kvtier.check.proof import Row
 from kvtier.check.proving import prove_apart
 from kvtier.cli.limits import timeout_option
-from kvtier.cli.tables import plain_table, print_wide
+from kvtier.cli.tables import plain_table
+from kvtier.cli.terminal import is_terminal, print_wide
 
 __all__ = ["prove_command"]
 
@@ -86,7 +87,7 @@ def _result(rows: Sequence[Row]) -> RenderableType:
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int, Row], None] | None]:
     """Takes the rows as they come; `None` where standard error is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield None
         return
     bar = Progress(

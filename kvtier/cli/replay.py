@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from io import StringIO, TextIOBase
 from pathlib import Path
 from threading import Timer
-from typing import TextIO
 
 import click
 import structlog
@@ -25,15 +24,9 @@ from kvtier.cli.options import Duration, NamedPath, Whole
 from kvtier.cli.signals import PROGRAM, Signals, let_go
 from kvtier.cli.spans import collector, tracing
 from kvtier.cli.summary import summary
+from kvtier.cli.terminal import is_terminal
 from kvtier.errors import BadInput
-from kvtier.replay import (
-    LONGEST,
-    POLICIES,
-    FaultRates,
-    ReplayConfig,
-    ReplayReport,
-    replaying,
-)
+from kvtier.replay import LONGEST, POLICIES, FaultRates, ReplayConfig, ReplayReport, replaying
 from kvtier.telemetry.logs import LineLogger, LoggingObserver, event_first, json_lines
 from kvtier.workload import Workload, open_workload
 
@@ -341,7 +334,7 @@ def _told_if_long() -> Iterator[Callable[[], None]]:
     timer.daemon = True
 
     def begin() -> None:
-        if _is_terminal(sys.stderr):
+        if is_terminal(sys.stderr):
             with suppress(RuntimeError):  # no thread to be had
                 timer.start()
 
@@ -349,10 +342,6 @@ def _told_if_long() -> Iterator[Callable[[], None]]:
         yield begin
     finally:
         timer.cancel()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
 
 
 def _say(message: str) -> None:
@@ -364,7 +353,7 @@ def _say(message: str) -> None:
 @contextmanager
 def _progress_bar(total: int) -> Iterator[Callable[[int], None] | None]:
     """Takes the number of requests that ended; `None` where standard error is no terminal."""
-    if not _is_terminal(sys.stderr):
+    if not is_terminal(sys.stderr):
         yield None
         return
     bar = Progress(

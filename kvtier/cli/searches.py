@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from kvtier.cli.terminal import is_terminal
+
 __all__ = ["Searches", "searches"]
 
 
@@ -49,7 +51,7 @@ class Searches:
 @contextmanager
 def searches(total: int) -> Iterator[Searches | None]:
     """For so many searches; `None` where standard error is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield None
         return
     bar = Progress(

@@ -170,7 +170,7 @@ def _hearing(logger: str, delivery: Delivery) -> Iterator[None]:
 def tracing(
     file: LogFile | None, url: str | None, also: LookupObserver | None
 ) -> Iterator[tuple[ReplayObservers, list[Delivery]]]:
-    """What watches the run, spans and `also`, and where its spans go.
+    """What watches the run, spans and `also`, and where its spans go (`url`: a `collector`).
 
     The environment has its say in how spans are sent (`OTEL_EXPORTER_OTLP_*`), not in what
     they are: a sampler or a limit would leave out what the options ask for. Raises
@@ -205,9 +205,7 @@ def tracing(
             )
         if url is not None:
             session = requests.Session()
-            exporter = OTLPSpanExporter(
-                endpoint=collector(url), timeout=_SEND_TIMEOUT, session=session
-            )
+            exporter = OTLPSpanExporter(endpoint=url, timeout=_SEND_TIMEOUT, session=session)
             deliveries.append(Delivery(exporter, url))
             session.hooks["response"].append(partial(_read_answer, deliveries[-1]))
             stack.enter_context(_hearing(OTLPSpanExporter.__module__, deliveries[-1]))

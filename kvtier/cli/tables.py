@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from rich.console import Console, RenderableType
 from rich.table import Table
 
 from kvtier.check.counterexample import Event
 
-__all__ = ["plain_table", "print_wide", "steps_table"]
-
-_WIDE = 160
-"""Columns of what is not a terminal."""
+__all__ = ["plain_table", "steps_table"]
 
 _NUMBERS = ("states", "depth", "s", "step")
 
@@ -30,14 +25,6 @@ def plain_table(*columns: str) -> Table:
             overflow="fold",
         )
     return table
-
-
-def print_wide(what: RenderableType) -> None:
-    """Print on standard output, if there is one."""
-    if sys.stdout is None:
-        return
-    width = None if sys.stdout.isatty() else _WIDE
-    Console(highlight=False, markup=False, width=width).print(what)
 
 
 def steps_table(steps: Sequence[Event]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,13 +22,12 @@ from kvtier.check.spans.generation import Step
 from kvtier.check.spans.reading import SpanFile
 from kvtier.cli.options import NamedPath, Whole
 from kvtier.cli.tables import plain_table
+from kvtier.cli.terminal import is_terminal, print_wide, printable
 
 __all__ = ["validate_command"]
 
 SCHEMA = "kvtier.validate/1"
 SHOWN = 10
-_WIDE = 160
-"""Columns of what is not a terminal."""
 
 EPILOG = """\b
 Examples:
@@ -78,7 +77,7 @@ def validate_command(
     if as_json:
         click.echo(json.dumps(_as_json(checked, shown), indent=2))
     else:
-        _print(_summary(checked, shown, require_complete))
+        print_wide(*_summary(checked, shown, require_complete))
     if checked.violation_count:
         return 1
     return 1 if require_complete and not checked.is_complete else 0
@@ -87,7 +86,7 @@ def validate_command(
 @contextmanager
 def _progress(first: Path) -> Iterator[Watch | None]:
     """Bytes read, where standard error is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield None
         return
     bar = Progress(
@@ -170,16 +169,6 @@ def _violation(checked: Checked, violation: Violation) -> dict[str, Any]:
     }
 
 
-def _print(parts: Iterable[RenderableType]) -> None:
-    """Tables as wide as they may be, and lines whole: a path in them may be long."""
-    if sys.stdout is None:
-        return
-    width = None if sys.stdout.isatty() else _WIDE
-    console = Console(highlight=False, markup=False, width=width)
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str | Text))
-
-
 def _summary(
     checked: Checked, shown: list[Violation], require_complete: bool
 ) -> Iterator[RenderableType]:
@@ -218,7 +207,7 @@ def _counts(checked: Checked) -> Table:
 
 def _told(violation: Violation) -> Iterator[RenderableType]:
     where = f"{violation.file}:{violation.line}"
-    told = _printable(f" {where}: {violation.name}: {violation.says}")
+    told = printable(f" {where}: {violation.name}: {violation.says}")
     yield Text.assemble((violation.requirement, "bold red"), told)
     if violation.history:
         yield Padding.indent(_history(violation.history), 4)
@@ -230,7 +219,7 @@ def _history(history: tuple[Step, ...]) -> Table:
     for step in history:
         cells = (step.generation, step.seq, step.source, step.trigger, step.outcome, step.target)
         table.add_row(
-            *("" if cell is None else _printable(str(cell)) for cell in cells), str(step.line)
+            *("" if cell is None else printable(str(cell)) for cell in cells), str(step.line)
         )
     return table
 
@@ -243,17 +232,12 @@ def _notices(checked: Checked) -> Iterator[str]:
         if file.cut:
             yield f"{file.name}: {file.cut}; what came before is judged"
         for one in file.unusable[:SHOWN]:
-            yield _printable(f"{file.name}:{one.line}: cannot be used: {one.why}")
+            yield printable(f"{file.name}:{one.line}: cannot be used: {one.why}")
         if file.unusable_count > SHOWN:
             more = file.unusable_count - SHOWN
             yield f"{file.name}: {more:,} more spans cannot be used"
     if checked.repeats:
         yield f"{checked.repeats:,} spans were exported more than once, unchanged"
-
-
-def _printable(text: str) -> str:
-    """What a span says may be anything, and a terminal obeys some of it."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _last_line(checked: Checked, require_complete: bool) -> Text:

@@ -147,7 +147,7 @@ class AsyncLookupManager(ABC):
             keys = len(question.keys)
             if self._reports_batches:
                 self._unanswered.pop(id(question), None)
-                self._report_batch(reply, reply.began)
+                self._report_batch(reply)
             if reply.failure is not None:
                 _log.warning("lookup_error", tier=self.tier, keys=keys, error=reply.failure)
             for error in self._table.answer(question, reply.verdicts or [None] * keys, self._now()):
@@ -188,8 +188,8 @@ class AsyncLookupManager(ABC):
         now = self._now()
         for question, posted in self._unanswered.values():
             unanswered = Reply(question, None, "no answer before shutdown")
-            unanswered.posted, unanswered.ended = posted, now
-            self._report_batch(unanswered, None)
+            unanswered.posted, unanswered.began, unanswered.ended = posted, None, now
+            self._report_batch(unanswered)
         self._unanswered.clear()
         self._table.sweep(now)
         self._table.close(now)
@@ -233,7 +233,7 @@ class AsyncLookupManager(ABC):
         """A copy of the table."""
         return self._table.snapshot()
 
-    def _report_batch(self, reply: Reply, began: float | None) -> None:
+    def _report_batch(self, reply: Reply) -> None:
         question = reply.question
         self._table.reporter.batch(
             BatchReport(
@@ -245,7 +245,7 @@ class AsyncLookupManager(ABC):
                 reply.verdicts,
                 reply.failure,
                 reply.posted,
-                began,
+                reply.began,
                 reply.ended,
             )
         )

@@ -43,7 +43,8 @@ class Reply:
         self.question = question
         self.verdicts = verdicts
         self.failure = failure
-        self.posted = self.began = self.ended = 0.0
+        self.posted = self.ended = 0.0
+        self.began: float | None = 0.0
         """When it was asked, taken up and answered; 0 unless the worker is timed."""
 
 

@@ -139,12 +139,9 @@ class MetricsObserver:
 
     def on_batch(self, report: BatchReport) -> None:
         attributes = {names.TIER: report.tier}
-        began = report.began
-        if began is None:
-            began = report.posted
         if (error := batch_error(report)) is not None:
             attributes[names.ERROR_TYPE] = error
-        self._batch_duration.record(report.ended - began, attributes)
+        self._batch_duration.record(report.ended - report.since, attributes)
 
     # -- on the reader's thread ------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from kvtier.request import ReqContext
 from kvtier.telemetry import names
 from kvtier.telemetry.histories import Histories
 from kvtier.telemetry.sampling import TokenBucket, origin, unsampled
-from kvtier.telemetry.writer import MAX_LINKS, ManagerWriter, SpanWriter
+from kvtier.telemetry.writer import ManagerWriter, SpanWriter
 from kvtier.tiering.reports import JobReport, PassReport
 
 __all__ = ["SpanObserver"]
@@ -248,12 +248,12 @@ class SpanObserver:
         req_context = report.job.req_context
         if not unsampled(req_context.trace_headers):
             histories = self._histories(report.tier)
-            probes = [
+            probes = (
                 span
                 for key in report.job.keys
                 for span in histories.spans_of(key, req_context.req_id)
-            ]
-            self._writer.job(report, origin(req_context.trace_headers), probes[:MAX_LINKS])
+            )
+            self._writer.job(report, origin(req_context.trace_headers), probes)
 
     def _pass(self, report: PassReport) -> None:
         headers = report.req_context.trace_headers

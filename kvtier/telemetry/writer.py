@@ -82,7 +82,7 @@ class SpanWriter:
             f"{names.LOOKUP_BATCH} {report.tier}",
             None,
             attributes,
-            (report.posted if report.began is None else report.began, report.ended),
+            (report.since, report.ended),
             kind=_kind(report.tier),
             links=[
                 Link(origin, {names.REQUEST_ID: req_id})

@@ -16,9 +16,10 @@ from itertools import count
 from kvtier.keys import OffloadKey
 from kvtier.request import ReqContext
 from kvtier.tiering.counts import JobCounts, TieringCounts
+from kvtier.tiering.reports import JobOutcome
 from kvtier.tiers.base import JobResult, LoadStoreSpec, TransferJob
 
-__all__ = ["JobLedger", "OpenJob"]
+__all__ = ["JobLedger", "OpenJob", "outcome_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,13 @@ class OpenJob:
     spec: LoadStoreSpec
     submitted: float
     """Seconds on the manager's clock."""
+
+
+def outcome_of(job: OpenJob, moved: frozenset[OffloadKey]) -> JobOutcome:
+    """How a job ended of whose blocks these made it."""
+    if len(moved) == len(job.spec):
+        return JobOutcome.OK
+    return JobOutcome.PARTIAL if moved else JobOutcome.FAILED
 
 
 class JobLedger:
@@ -79,12 +87,10 @@ class JobLedger:
         del self._open[report.job_id]
         moved = self._moved(frozenset(job.spec.keys), report)
         counts = self._counts_of(job)
-        if len(moved) == len(job.spec):
-            counts.ok += 1
-        elif moved:
-            counts.partial += 1
-        else:
-            counts.failed += 1
+        outcome = outcome_of(job, moved)
+        counts.ok += outcome is JobOutcome.OK
+        counts.partial += outcome is JobOutcome.PARTIAL
+        counts.failed += outcome is JobOutcome.FAILED
         return job, moved
 
     def _moved(self, keys: frozenset[OffloadKey], report: JobResult) -> frozenset[OffloadKey]:

@@ -22,7 +22,7 @@ from kvtier.request import ReqContext
 from kvtier.results import LookupResult, MissReason
 from kvtier.runtime import Runtime
 from kvtier.tiering.counts import DeferReason, TieringCounts
-from kvtier.tiering.jobs import JobLedger, OpenJob
+from kvtier.tiering.jobs import JobLedger, OpenJob, outcome_of
 from kvtier.tiering.promotions import Promotions
 from kvtier.tiering.reports import JobOutcome, JobReport, Reports, TieringObserver
 from kvtier.tiering.requests import RequestState
@@ -487,10 +487,7 @@ class TieringOffloadingManager(OffloadingManager):
             ended = self._jobs.close(tier, report)
             if ended is not None:
                 job, moved = ended
-                outcome = JobOutcome.FAILED if not moved else JobOutcome.PARTIAL
-                self._report(
-                    job, len(moved), JobOutcome.OK if len(moved) == len(job.spec) else outcome
-                )
+                self._report(job, len(moved), outcome_of(job, moved))
                 self._end(job, moved)
 
     def _report(self, job: OpenJob, moved: int, outcome: JobOutcome) -> None:

@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvtier.cli import main
+from tests.support import row_disk
 from tests.support.span_builder import Life, export, export_line
 from tests.support.span_stories import FOLDER, STORIES, hit
 
@@ -263,16 +264,7 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvtier.check.spans.store import RowStore
-
-    enter = RowStore.__enter__
-
-    def small(store: RowStore) -> RowStore:
-        entered = enter(store)
-        entered._base.execute("PRAGMA max_page_count = 20")
-        return entered
-
-    monkeypatch.setattr(RowStore, "__enter__", small)
+    row_disk.fill(monkeypatch)
     code, out = validated(many_wrong(tmp_path / "a", 600))
     assert code == 1
     assert "cannot keep the spans in a temporary file: database or disk is full" in out

@@ -105,22 +105,19 @@ def test_what_was_cut_off_is_not_taken_up_again_and_what_comes_later_is_whole():
     assert world.forgets_everything()
 
 
-def test_a_transition_that_does_not_fit_what_is_known_cuts_the_history_off():
+def born_and_then(source: LookupPhase, trigger: Trigger, outcome: Outcome) -> World:
+    """A probe was asked for, and a second later it is said to have been resolved."""
     world = World()
-    observer = world.observer
-    observer.wants(ctx("r1"), "1:test")
-    observer.on_transition(birth())
-    observer.on_transition(
-        birth(
-            seq=2,
-            time=2.0,
-            source=LookupPhase.IN_FLIGHT,
-            target=LookupPhase.RESOLVED,
-            trigger=Trigger.ANSWER,
-            outcome=Outcome.HIT,
-            req_id=None,
-        )
-    )
+    world.observer.wants(ctx("r1"), "1:test")
+    world.observer.on_transition(birth())
+    resolved: dict[str, Any] = {"source": source, "target": LookupPhase.RESOLVED}
+    resolved |= {"trigger": trigger, "outcome": outcome, "req_id": None}
+    world.observer.on_transition(birth(seq=2, time=2.0, **resolved))
+    return world
+
+
+def test_a_transition_that_does_not_fit_what_is_known_cuts_the_history_off():
+    world = born_and_then(LookupPhase.IN_FLIGHT, Trigger.ANSWER, Outcome.HIT)
     assert world.lines == [
         "probe g1 1-2 r1 #1 absent join pending: - - w- open",
         "probe.pending g1 1-2 #1 - pending - -: - w- open",
@@ -168,22 +165,8 @@ def test_requests_whose_release_may_be_lost_are_forgotten_and_whoever_is_new_is_
 
 
 def test_an_unlawful_transition_is_told_as_it_is():
-    world = World()
-    observer = world.observer
-    observer.wants(ctx("r1"), "1:test")
-    observer.on_transition(birth())
-    observer.on_transition(
-        birth(
-            seq=2,
-            time=2.0,
-            source=LookupPhase.PENDING,
-            target=LookupPhase.RESOLVED,
-            trigger=Trigger.MARK_MISS,
-            outcome=Outcome.FORCED_MISS,
-            req_id=None,
-        )
-    )
-    observer.close()
+    world = born_and_then(LookupPhase.PENDING, Trigger.MARK_MISS, Outcome.FORCED_MISS)
+    world.observer.close()
     assert world.lines == [
         "probe g1 1-2 r1 #1 absent join pending: forced_miss #2 w1",
         "probe.pending g1 1-2 #1 #2 pending mark_miss resolved: forced_miss w1",

@@ -18,6 +18,7 @@ from kvtier.check.spans.checking import Checked, check_spans
 from kvtier.check.spans.generation import Gap
 from kvtier.check.spans.store import RowStore
 from kvtier.errors import BadInput, KvtierError
+from tests.support import row_disk
 from tests.support.span_builder import Life, Told, at, call, export, export_line
 from tests.support.span_stories import STORIES, hit
 
@@ -414,14 +415,7 @@ def nameless() -> int:
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    enter = RowStore.__enter__
-
-    def small(store: RowStore) -> RowStore:
-        entered = enter(store)
-        entered._base.execute("PRAGMA max_page_count = 20")
-        return entered
-
-    monkeypatch.setattr(RowStore, "__enter__", small)
+    row_disk.fill(monkeypatch)
     path = tmp_path / "a"
     path.write_text(export(span for n in range(1, 600) for span in hit("aa", n, n * 10).spans))
     with pytest.raises(KvtierError, match="temporary file: database or disk is full"):

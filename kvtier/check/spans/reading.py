@@ -28,6 +28,7 @@ from msgspec import UNSET, DecodeError, ValidationError
 
 from kvtier.check.spans.packed import BUFFER, Gunzip, open_export
 from kvtier.check.spans.wire import (
+    PREFIX,
     Link,
     Span,
     Value,
@@ -56,6 +57,9 @@ LONGEST: Final = 64 * 2**20
 
 KEPT: Final = 100
 """So many unusable spans of a file are kept by line; all are counted."""
+
+_OURS: Final = f'"{PREFIX}'.encode()
+"""What stands in the text of a span that has an attribute of kvtier's."""
 
 EXPECTED: Final = "OTLP JSON lines or what the console exporter prints, gzipped or not"
 
@@ -206,7 +210,7 @@ class SpanFile:
         try:
             yield read(line, text)
         except ValidationError as error:
-            if b'"kvtier.' in text:
+            if _OURS in text:
                 self.note(line, f"is not a span: {error}")
             else:
                 yield None
@@ -217,7 +221,7 @@ def _is_foreign(text: bytes) -> bool:
 
     Python writes what JSON does not have, NaN and halves of surrogate pairs, and reads it.
     """
-    if text.find(b"\n", 0, -1) < 0 or b'"kvtier.' in text:
+    if text.find(b"\n", 0, -1) < 0 or _OURS in text:
         return False
     try:
         return "context" in json.loads(text)

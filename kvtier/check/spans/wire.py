@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 __all__ = [
+    "PREFIX",
     "Link",
     "Span",
     "Value",

@@ -19,6 +19,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from kvtier.check.spans.reading import Link, Span
+from kvtier.check.spans.wire import PREFIX
 from kvtier.telemetry import names
 
 __all__ = ["PART", "PART_OF", "STEP", "Bar", "Lane", "Tick", "Timeline", "arranged"]
@@ -161,7 +162,7 @@ def text(value: Any) -> str:
 def _kind(span: Span) -> str | None:
     """`None`: not one of kvtier's."""
     first, _, tier = span.name.partition(" ")
-    if not any(name.startswith("kvtier.") for name in span.attributes):
+    if not any(name.startswith(PREFIX) for name in span.attributes):
         return None
     if span.name in _STAYS:
         return _STAYS[span.name]
